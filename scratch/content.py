@@ -1,0 +1,114 @@
+"""A content of any kind as bytes: its size, its media type and its pieces, without a second copy.
+
+Nothing here holds the GIL for more than a few milliseconds: a large content is worked on in pieces, so that a
+worker thread can do it while the event loop goes on.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scratch.jsontext import dumps_in_pieces, is_light
+
+PIECE = 256 * 1024
+"""Characters or bytes handled in one step."""
+
+TEXT = "text/plain"
+JSON = "application/json"
+BINARY = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a tool returned, ready to be stored or shown.
+
+    ``body`` is the text, or the bytes where bytes were given; ``size`` counts bytes as they are stored (UTF-8,
+    lone surrogates as three bytes each).
+    """
+
+    body: str | bytes
+    size: int
+    media_type: str
+
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        """The stored bytes in order, each piece at most 1 MiB."""
+        if isinstance(self.body, bytes):
+            view = memoryview(self.body)
+            for start in range(0, len(view), PIECE):
+                yield view[start : start + PIECE]
+        else:
+            for start in range(0, len(self.body), PIECE):
+                yield self.body[start : start + PIECE].encode("utf-8", "surrogatepass")
+
+    def text(self) -> str:
+        """All of it as text for a context; bytes that are not UTF-8 as base64."""
+        if isinstance(self.body, str):
+            return self.body
+        if self.media_type == BINARY:
+            step = PIECE * 3  # whole groups of three bytes, so that no padding comes in between
+            parts = (self.body[start : start + step] for start in range(0, len(self.body), step))
+            return "".join(base64.b64encode(part).decode("ascii") for part in parts)
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        return "".join(decoder.decode(bytes(piece)) for piece in self.pieces())
+
+    def head(self, characters: int) -> str:
+        """The first characters, for a preview."""
+        if isinstance(self.body, str):
+            return self.body[:characters]
+        return self.body[:characters].decode("utf-8", "ignore")
+
+    def tail(self, characters: int) -> str:
+        """The last characters, for a preview."""
+        if isinstance(self.body, str):
+            return self.body[-characters:]
+        return self.body[-characters:].decode("utf-8", "ignore")
+
+
+def is_heavy(value: object) -> bool:
+    """Whether :func:`read_content` should be called in a thread."""
+    if isinstance(value, str):
+        return len(value) > PIECE and not value.isascii()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return len(value) > PIECE
+    return not is_light(value)
+
+
+def read_content(value: object) -> Content:
+    """Take any value: text, bytes, or what JSON can express.
+
+    Values inside a JSON structure that JSON has no form for (dates, decimals, objects) become their ``str()``.
+
+    Raises:
+        TypeError, ValueError, RecursionError: a cycle, a key that JSON does not allow, too deep. A failing
+            ``__str__`` raises what it raises.
+    """
+    if isinstance(value, str):
+        # str(...) also frees a subclass of its overridden methods
+        return Content(str.__str__(value), _utf8_size(value), TEXT)
+    if isinstance(value, bytes | bytearray | memoryview):
+        data = bytes(value)
+        return Content(data, len(data), TEXT if _is_utf8(data) else BINARY)
+    text = "".join(dumps_in_pieces(value))
+    return Content(text, _utf8_size(text), JSON)
+
+
+def _utf8_size(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    return sum(
+        len(text[start : start + PIECE].encode("utf-8", "surrogatepass")) for start in range(0, len(text), PIECE)
+    )
+
+
+def _is_utf8(data: bytes) -> bool:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for start in range(0, len(data), PIECE):
+            decoder.decode(data[start : start + PIECE])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True

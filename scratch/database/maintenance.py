@@ -1,0 +1,198 @@
+"""Giving space back, and checking that all is as it should be. Functions for a connection's thread.
+
+The statements here are about all scopes at once: they reclaim what is not live anyway, or only count.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+EXPIRED = "SELECT entry_id, size FROM scratch_entries WHERE expires_at <= ? ORDER BY expires_at LIMIT ?"
+DELETE_IDS = "DELETE FROM scratch_entries WHERE entry_id = ?"
+COUNT_EXPIRED = "SELECT count(*), coalesce(sum(size), 0) FROM scratch_entries WHERE expires_at <= ?"
+ORPHANS = (
+    "SELECT DISTINCT entry_id FROM scratch_chunks WHERE entry_id NOT IN (SELECT entry_id FROM scratch_entries) LIMIT ?"
+)
+DELETE_ORPHAN = "DELETE FROM scratch_chunks WHERE entry_id = ?"
+INCOMPLETE = """
+    SELECT count(*) FROM scratch_entries e
+    WHERE e.size <> (SELECT coalesce(sum(length(data)), 0) FROM scratch_chunks c WHERE c.entry_id = e.entry_id)
+"""
+MISCOUNTED = """
+    SELECT count(*) FROM runs r
+    WHERE r.bytes <> (SELECT coalesce(sum(size), 0) FROM scratch_entries e WHERE e.run_id = r.run_id)
+"""
+TOTALS = """
+    SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM runs WHERE completed_at IS NULL),
+        (SELECT count(*) FROM scratch_entries WHERE expires_at > ?1),
+        (SELECT coalesce(sum(size), 0) FROM scratch_entries WHERE expires_at > ?1),
+        (SELECT count(*) FROM scratch_entries WHERE expires_at <= ?1),
+        (SELECT coalesce(sum(size), 0) FROM scratch_entries WHERE expires_at <= ?1)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one short transaction deleted. ``more`` says that it stopped before the end."""
+
+    entries: int
+    bytes: int
+    more: bool
+
+
+def delete_expired(connection: sqlite3.Connection, now: int, *, entries: int, seconds: float) -> Batch:
+    """Delete expired entries, the longest expired first, until a limit is reached; one entry at least.
+
+    Args:
+        connection: Inside a transaction.
+        now: Milliseconds since the epoch.
+        entries: At most so many.
+        seconds: Stop after so long: other writers wait for the lock.
+    """
+    deadline = time.monotonic() + seconds
+    count = size = 0
+    rows = connection.execute(EXPIRED, (now, entries)).fetchall()
+    for entry_id, entry_size in rows:
+        connection.execute(DELETE_IDS, (entry_id,))
+        count += 1
+        size += entry_size
+        if time.monotonic() >= deadline:
+            break
+    return Batch(count, size, more=count < len(rows) or len(rows) == entries)
+
+
+def delete_step(connection: sqlite3.Connection, select: str, name: str) -> bool:
+    """Delete the entries that ``select`` finds for ``name``; whether there were any."""
+    ids = connection.execute(select, (name,)).fetchall()
+    connection.executemany(DELETE_IDS, ids)
+    return bool(ids)
+
+
+def count_expired(connection: sqlite3.Connection, now: int) -> tuple[int, int]:
+    """Entries and bytes that a sweep would delete."""
+    entries, size = connection.execute(COUNT_EXPIRED, (now,)).fetchone()
+    return entries, size
+
+
+def find_orphans(connection: sqlite3.Connection, limit: int) -> list[int]:
+    """Entry ids of chunks whose entry is gone: a tool without foreign keys was here."""
+    return [entry_id for (entry_id,) in connection.execute(ORPHANS, (limit,))]
+
+
+def delete_orphans(connection: sqlite3.Connection, limit: int) -> int:
+    """Delete the chunks of up to ``limit`` orphans, as they are at this moment; return how many."""
+    orphans = find_orphans(connection, limit)
+    connection.executemany(DELETE_ORPHAN, [(entry_id,) for entry_id in orphans])
+    return len(orphans)
+
+
+def free_pages(connection: sqlite3.Connection) -> tuple[int, int]:
+    """How many pages of the file hold nothing, and the bytes of a page."""
+    (pages,) = connection.execute("PRAGMA freelist_count").fetchone()
+    (size,) = connection.execute("PRAGMA page_size").fetchone()
+    return pages, size
+
+
+def vacuum_step(connection: sqlite3.Connection, pages: int) -> None:
+    """Take up to ``pages`` free pages off the end of the file. Outside a transaction."""
+    # execute() would free one page: it stops at the statement's first row
+    connection.executescript(f"PRAGMA incremental_vacuum({pages})")
+
+
+def checkpoint(connection: sqlite3.Connection, mode: str) -> bool:
+    """Write the WAL back into the file; whether all of it could be (readers and writers can be in the way)."""
+    busy, _, _ = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+    return not busy
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """Figures of a store. Sizes are bytes; ``live`` and ``expired`` count entries (expired: not swept yet)."""
+
+    runs: int
+    open_runs: int
+    live: int
+    live_bytes: int
+    expired: int
+    expired_bytes: int
+    file_bytes: int
+    wal_bytes: int
+    free_bytes: int
+    """Inside the file, for the next sweep to give back."""
+    disk_free_bytes: int
+    """On the file system that the store lies on."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What a check found. ``problems`` is empty when all is as it should be; ``notes`` need no action."""
+
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+    stats: StoreStats
+
+
+def read_stats(connection: sqlite3.Connection, path: Path, now: int) -> StoreStats:
+    """Count everything once."""
+    pages, page_size = free_pages(connection)
+    runs, open_runs, live, live_bytes, expired, expired_bytes = connection.execute(TOTALS, (now,)).fetchone()
+    return StoreStats(
+        runs=runs,
+        open_runs=open_runs,
+        live=live,
+        live_bytes=live_bytes,
+        expired=expired,
+        expired_bytes=expired_bytes,
+        file_bytes=path.stat().st_size,
+        wal_bytes=wal_bytes(path),
+        free_bytes=pages * page_size,
+        disk_free_bytes=shutil.disk_usage(path.parent).free,
+    )
+
+
+def check(connection: sqlite3.Connection, path: Path, now: int) -> CheckReport:
+    """Look at everything that can be wrong with a store. Reads the whole file."""
+    problems: list[str] = []
+    notes: list[str] = []
+    damage = [text for (text,) in connection.execute("PRAGMA integrity_check(20)") if text != "ok"]
+    problems += [f"damaged: {text}" for text in damage]
+    if not damage:
+        lost = len(connection.execute("PRAGMA foreign_key_check").fetchall())
+        if lost:
+            problems.append(f"{lost:,} rows point to a row that is gone; a sweep deletes orphaned content")
+        for sql, what in (
+            (INCOMPLETE, "entries have content that does not add up to their size"),
+            (MISCOUNTED, "runs have a byte count that is not the sum of their entries"),
+        ):
+            (count,) = connection.execute(sql).fetchone()
+            if count:
+                problems.append(f"{count:,} {what}")
+    if connection.execute("PRAGMA auto_vacuum").fetchone() != (2,):
+        problems.append("auto_vacuum is not incremental: sweeping cannot make the file smaller")
+    mode = path.stat().st_mode & 0o777
+    if mode & 0o077:
+        problems.append(f"others can read the file (mode {mode:o}): chmod 600 it")
+    stats = read_stats(connection, path, now)
+    if stats.expired:
+        notes.append(f"{stats.expired:,} expired entries ({stats.expired_bytes:,} bytes) wait for a sweep")
+    return CheckReport(tuple(problems), tuple(notes), stats)
+
+
+def wal_bytes(path: Path) -> int:
+    """The size of the WAL, 0 when there is none."""
+    try:
+        return path.with_name(f"{path.name}-wal").stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def backup(connection: sqlite3.Connection, target: Path) -> None:
+    """Write a consistent, compact copy to ``target``, which must not exist. Other processes may go on writing."""
+    # made by us first, because SQLite would make it with the umask's rights
+    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+    connection.execute("VACUUM INTO ?", (str(target),))

@@ -1,0 +1,486 @@
+"""What one agent does in one run: capture results, read them back, keep notes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar, overload
+
+from scratch import windows
+from scratch.clock import Clock, expiry_ms, now_ms
+from scratch.content import BINARY, TEXT, Content, is_heavy, read_content
+from scratch.database import Database, Limits, NewEntry
+from scratch.entries import (
+    MAX_NOTE_BYTES,
+    Entry,
+    EntryInfo,
+    Kind,
+    Scope,
+    check_note_key,
+    decode_text,
+    looks_like_handle,
+    new_handle,
+)
+from scratch.errors import HandleNotFound, InvalidArgument, LimitExceeded, NoteNotFound
+from scratch.preview import make_preview
+from scratch.spill import (
+    Observation,
+    SpillDecision,
+    SpillPolicy,
+    Stub,
+    build_stub,
+    decide,
+    decide_without_content,
+    is_own_result,
+    own_result_text,
+)
+from scratch.tokens import estimate_tokens
+from scratch.windows import Matches, MatchScan, Window
+
+logger = logging.getLogger("scratch")
+T = TypeVar("T")
+
+_GONE = "no live handle {!r} here: it is unknown or has expired; run the tool again, do not retry"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What every scope of a store shares. ``ttl`` is seconds."""
+
+    policy: SpillPolicy
+    limits: Limits
+    ttl: float
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What became of an observation.
+
+    ``text`` goes into the model's context: the whole content, or the stub. ``handle`` is None when it was kept.
+    """
+
+    text: str
+    handle: str | None
+    decision: SpillDecision
+    observation: Observation
+    """As it was given, with everything beside the content."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    content: Content
+    decision: SpillDecision
+    stub: Stub | None
+    tokens: int | None
+
+
+class RunScratch:
+    """The scratch of one agent in one run; get it from :meth:`ScratchStore.run <scratch.ScratchStore.run>`.
+
+    Tasks of the store's event loop may share it; threads and processes may not. Every method but ``capture`` raises
+    :class:`~scratch.StoreError` kinds when the store cannot do it.
+    """
+
+    def __init__(self, database: Database, scope: Scope, settings: RunSettings) -> None:
+        self._database = database
+        self._scope = scope
+        self._settings = settings
+
+    @property
+    def run_id(self) -> str:
+        """The run."""
+        return self._scope.run_id
+
+    @property
+    def agent_id(self) -> str:
+        """The agent."""
+        return self._scope.agent_id
+
+    @property
+    def policy(self) -> SpillPolicy:
+        """How this scope decides what to spill."""
+        return self._settings.policy
+
+    def _now(self) -> int:
+        return now_ms(self._settings.clock)
+
+    def _expiry(self, now: int, ttl: float | timedelta | None, expires_at: datetime | None) -> int:
+        return expiry_ms(now, ttl=ttl, expires_at=expires_at, default_ttl=self._settings.ttl)
+
+    # --- results
+
+    async def capture(
+        self,
+        observation: Observation,
+        *,
+        ttl: float | timedelta | None = None,
+        expires_at: datetime | None = None,
+    ) -> Captured:
+        """Take a tool's result: keep it in context, or store it and give the stub in its place.
+
+        Whatever goes wrong with storing it, the whole content comes back, ``decision.reason`` is ``store_failed``, and
+        the error is logged. A stub is returned only after the content was committed.
+
+        Args:
+            observation: The result.
+            ttl: How long it lives when stored: seconds or a timedelta; the store's default when None.
+            expires_at: Until when, instead of ``ttl``: a datetime with a time zone.
+
+        Raises:
+            InvalidArgument: not an Observation, or a bad ``ttl`` or ``expires_at``.
+        """
+        if not isinstance(observation, Observation):
+            msg = f"capture takes an Observation, not {type(observation).__name__}: Observation(content=…, tool=…)"
+            raise InvalidArgument(msg, argument="observation")
+        now = self._now()
+        expires = self._expiry(now, ttl, expires_at)
+        if is_own_result(observation.content):
+            decision = decide_without_content(observation, self.policy)
+            assert decision is not None
+            return Captured(own_result_text(observation.content), None, decision, observation)
+        try:
+            prepared = await _off_loop_if_heavy(observation.content, lambda: _prepare(observation, self.policy))
+        except Exception:
+            logger.exception("a result of tool %r was kept in context: it has no text form", observation.tool)
+            decision = SpillDecision(spill=False, reason="not_serializable")
+            return Captured(_last_resort(observation.content), None, decision, observation)
+        decision = prepared.decision
+        if prepared.stub is not None:
+            try:
+                await self._insert(observation, prepared, prepared.stub, now, expires)
+            except Exception:
+                logger.exception(
+                    "a result of tool %r (%s bytes) could not be stored and was kept in context: run %r, agent %r",
+                    observation.tool,
+                    prepared.content.size,
+                    self.run_id,
+                    self.agent_id,
+                )
+                decision = SpillDecision(spill=False, reason="store_failed")
+            else:
+                return Captured(prepared.stub.to_json(), prepared.stub.handle, decision, observation)
+        text = await _off_loop_if_heavy(observation.content, prepared.content.text)
+        return Captured(text, None, decision, observation)
+
+    async def _insert(self, observation: Observation, prepared: _Prepared, stub: Stub, now: int, expires: int) -> None:
+        new = NewEntry(
+            scope=self._scope,
+            kind=Kind.HANDLE,
+            key=stub.handle,
+            content=prepared.content,
+            tokens=prepared.tokens,
+            preview=stub.preview,
+            source_tool=_storable(observation.tool) or None,
+            now=now,
+            expires_at=expires,
+        )
+        await self._database.insert_entry(new, self._settings.limits)
+
+    @overload
+    async def read_handle(self, handle: str, *, offset: int = 0, length: int = windows.DEFAULT_LENGTH) -> Window: ...
+
+    @overload
+    async def read_handle(
+        self,
+        handle: str,
+        *,
+        match: str,
+        ignore_case: bool = False,
+        context: int = windows.DEFAULT_CONTEXT,
+        max_windows: int = windows.DEFAULT_WINDOWS,
+        offset: int = 0,
+    ) -> Matches: ...
+
+    async def read_handle(
+        self,
+        handle: str,
+        *,
+        offset: int = 0,
+        length: int = windows.DEFAULT_LENGTH,
+        match: str | None = None,
+        ignore_case: bool = False,
+        context: int = windows.DEFAULT_CONTEXT,
+        max_windows: int = windows.DEFAULT_WINDOWS,
+    ) -> Window | Matches:
+        """Read a stored result: a byte range, or with ``match`` the surroundings of each place where that text stands.
+
+        Args:
+            handle: From a stub.
+            offset: First byte, from 0; at or past the end gives an empty window with ``eof``. With ``match``: where the
+                search starts.
+            length: Bytes, 1 to 32,768; more is cut to that, and said in ``note``.
+            match: Literal text to find, 1 to 1,024 bytes. The whole content is searched, whatever is shown.
+            ignore_case: Compare in lower case, character by character.
+            context: Bytes shown on either side of a match, at most 4,096.
+            max_windows: Windows shown, at most 50; those that touch count as one.
+
+        Raises:
+            HandleNotFound: no live handle of that name in this scope.
+            InvalidArgument: an argument is not of its kind (a bool, a float or a number as text is no integer).
+        """
+        offset = windows.check_count(offset, "offset", least=0)
+        if match is None:
+            length, note = windows.clamp(length, "length", least=1, most=windows.MAX_LENGTH)
+            return await self._window(Kind.HANDLE, self._handle(handle), offset, length, note)
+        match = windows.check_pattern(match)
+        if not isinstance(ignore_case, bool):
+            msg = "ignore_case must be true or false"
+            raise InvalidArgument(msg, argument="ignore_case")
+        context, note = windows.clamp(context, "context", least=0, most=windows.MAX_CONTEXT)
+        max_windows, more = windows.clamp(max_windows, "max_windows", least=1, most=windows.MAX_WINDOWS)
+        note = " ".join(part for part in (note, more) if part) or None
+        return await self._matches(
+            self._handle(handle), offset, match, context, max_windows, note, ignore_case=ignore_case
+        )
+
+    def _handle(self, handle: object) -> str:
+        if not isinstance(handle, str) or not looks_like_handle(handle):
+            raise self._not_found(Kind.HANDLE, handle)
+        return handle
+
+    def _not_found(self, kind: Kind, key: object) -> HandleNotFound | NoteNotFound:
+        if kind is Kind.HANDLE:
+            shown = str(key)[:64] if isinstance(key, str) else type(key).__name__
+            return HandleNotFound(_GONE.format(shown), handle=shown)
+        return NoteNotFound(f"there is no live note under {key!r}; list the notes, or write it", key=key)
+
+    async def _window(self, kind: Kind, key: str, offset: int, length: int, note: str | None) -> Window:
+        start = max(0, offset - windows.MARGIN)
+        found = await self._database.read_range(
+            self._scope, kind, key, self._now(), start, offset + length + windows.MARGIN
+        )
+        if found is None:
+            raise self._not_found(kind, key)
+        size, media_type, data = found
+        return windows.cut_window(
+            data, start, offset=offset, length=length, size=size, binary=media_type == BINARY, note=note
+        )
+
+    async def _matches(
+        self,
+        handle: str,
+        offset: int,
+        match: str,
+        context: int,
+        max_windows: int,
+        note: str | None,
+        *,
+        ignore_case: bool,
+    ) -> Matches:
+        now = self._now()
+        info = await self._database.get_info(self._scope, Kind.HANDLE, handle, now)
+        if info is None:
+            raise self._not_found(Kind.HANDLE, handle)
+        binary = info.media_type == BINARY
+        search = MatchScan(
+            match,
+            ignore_case=ignore_case,
+            offset=offset,
+            size=info.size,
+            binary=binary,
+            shown=windows.MAX_MATCHES_SHOWN,
+        )
+        planned: list[tuple[int, int, list[int]]] = []
+        next_offset = None
+        texts: list[bytes] | None = []
+        if await self._database.scan(self._scope, Kind.HANDLE, handle, now, search):
+            planned, next_offset = windows.plan_windows(
+                search.found, context=context, max_windows=max_windows, size=info.size
+            )
+            margin = windows.MARGIN
+            ranges = [(max(0, start - margin), end + margin) for start, end, _ in planned]
+            texts = await self._database.read_ranges(self._scope, Kind.HANDLE, handle, now, ranges)
+        elif search.next_start is not None:
+            texts = None
+        if texts is None:  # deleted while it was searched
+            raise self._not_found(Kind.HANDLE, handle)
+        return Matches(
+            windows=tuple(
+                windows.cut_match_window(data, max(0, plan[0] - windows.MARGIN), plan, size=info.size, binary=binary)
+                for plan, data in zip(planned, texts, strict=True)
+            ),
+            total_matches=search.total,
+            searched_bytes=max(0, info.size - offset),
+            size=info.size,
+            complete=next_offset is None,
+            next_offset=next_offset,
+            encoding="base64" if binary else "utf-8",
+            note=note,
+        )
+
+    # --- notes
+
+    async def write(
+        self,
+        key: str,
+        value: object,
+        *,
+        ttl: float | timedelta | None = None,
+        expires_at: datetime | None = None,
+        if_version: int | None = None,
+        append: bool = False,
+    ) -> int:
+        """Write a note; return its new version (1 for a new one). One atomic step, from any number of writers.
+
+        Args:
+            key: 1 to 256 bytes of printable text. ``%`` and ``_`` are plain characters.
+            value: Text, bytes or what JSON can express, up to 1 MiB stored.
+            ttl: Seconds or a timedelta that it lives from now; the store's default when None.
+            expires_at: Until when, instead of ``ttl``: a datetime with a time zone.
+            if_version: Write only when the live note has this version; 0 for "there is none".
+            append: Add to the end of the note that is there; its life is never shortened by that.
+
+        Raises:
+            VersionConflict: ``if_version`` is stale; the error carries the current one.
+            LimitExceeded: the note, or the run with it, would be too large.
+            InvalidArgument: a bad argument.
+        """
+        key = check_note_key(key)
+        if if_version is not None:
+            windows.check_count(if_version, "if_version", least=0)
+        now = self._now()
+        expires = self._expiry(now, ttl, expires_at)
+        try:
+            content = await _off_loop_if_heavy(value, lambda: read_content(value))
+        except Exception as error:
+            msg = f"a note is text, bytes or what JSON can express: {error}"
+            raise InvalidArgument(msg, argument="value") from error
+        new = self._note(key, content, now, expires)
+
+        def longer(info: EntryInfo, held: bytes) -> NewEntry:
+            return self._note(key, _joined(info, held, content), now, max(info.expires_at, expires))
+
+        return await self._database.write_note(
+            new, self._settings.limits, if_version=if_version, append_to=longer if append else None
+        )
+
+    def _note(self, key: str, content: Content, now: int, expires: int) -> NewEntry:
+        if content.size > MAX_NOTE_BYTES:
+            msg = f"a note holds at most {MAX_NOTE_BYTES:,} bytes, not {content.size:,}; use several keys"
+            raise LimitExceeded(msg, limit="max_note_bytes", size=content.size, most=MAX_NOTE_BYTES)
+        return NewEntry(
+            scope=self._scope,
+            kind=Kind.NOTE,
+            key=key,
+            content=content,
+            tokens=_count_tokens(content),
+            preview=make_preview(content),
+            source_tool=None,
+            now=now,
+            expires_at=expires,
+        )
+
+    async def read(self, key: str) -> Entry:
+        """A live note, whole.
+
+        Raises:
+            NoteNotFound: there is none under that key.
+            InvalidArgument: a bad key.
+        """
+        key = check_note_key(key)
+        found = await self._database.get_entry(self._scope, Kind.NOTE, key, self._now())
+        if found is None:
+            raise self._not_found(Kind.NOTE, key)
+        return Entry(*found)
+
+    async def read_note(self, key: str, *, offset: int = 0, length: int = windows.MAX_LENGTH) -> Window:
+        """A byte range of a live note, as :meth:`read_handle` gives it.
+
+        Raises:
+            NoteNotFound, InvalidArgument: as for :meth:`read` and :meth:`read_handle`.
+        """
+        key = check_note_key(key)
+        offset = windows.check_count(offset, "offset", least=0)
+        length, note = windows.clamp(length, "length", least=1, most=windows.MAX_LENGTH)
+        return await self._window(Kind.NOTE, key, offset, length, note)
+
+    async def list(
+        self, *, prefix: str = "", limit: int = 100, after: str = "", kind: Kind = Kind.NOTE
+    ) -> list[EntryInfo]:
+        """Live notes by key (or handles by name), without their content.
+
+        Args:
+            prefix: Only keys that start with it; ``%`` and ``_`` are plain characters.
+            limit: At most so many, 1 to 1,000.
+            after: Go on after this key: the last one of the page before.
+            kind: ``Kind.NOTE`` or ``Kind.HANDLE``.
+
+        Raises:
+            InvalidArgument: a bad argument.
+        """
+        limit = windows.check_count(limit, "limit", least=1, most=1_000)
+        for name, value in (("prefix", prefix), ("after", after)):
+            if not isinstance(value, str) or not value.isprintable():
+                msg = f"{name} must be printable text"
+                raise InvalidArgument(msg, argument=name)
+        return await self._database.list_scope(self._scope, kind, self._now(), prefix=prefix, after=after, limit=limit)
+
+    async def delete(self, key: str) -> bool:
+        """Delete a live note, or a handle; whether there was one. ``%`` and ``_`` are plain characters.
+
+        Raises:
+            InvalidArgument: a bad key.
+        """
+        if not (isinstance(key, str) and looks_like_handle(key)):
+            key = check_note_key(key)
+        return await self._database.delete_entry(self._scope, key, self._now())
+
+    async def renew(self, key: str, ttl: float | timedelta) -> datetime:
+        """Prolong a live note or handle to ``ttl`` from now; return when it expires. Never shortens.
+
+        Raises:
+            HandleNotFound, NoteNotFound: it is unknown or has expired: what is expired does not come back.
+            InvalidArgument: a bad key or ttl.
+        """
+        is_handle = isinstance(key, str) and looks_like_handle(key)
+        if not is_handle:
+            key = check_note_key(key)
+        now = self._now()
+        expires = await self._database.renew(self._scope, key, now, self._expiry(now, ttl, None))
+        if expires is None:
+            raise self._not_found(Kind.HANDLE if is_handle else Kind.NOTE, key)
+        return datetime.fromtimestamp(expires / 1000, UTC)
+
+
+async def _off_loop_if_heavy(value: object, function: Callable[[], T]) -> T:
+    return await asyncio.to_thread(function) if is_heavy(value) else function()
+
+
+def _prepare(observation: Observation, policy: SpillPolicy) -> _Prepared:
+    """All that is computed from an observation, without I/O. Raises what read_content raises."""
+    content = read_content(observation.content)
+    decision = decide_without_content(observation, policy) or decide(observation, content, policy)
+    if not decision.spill:
+        return _Prepared(content, decision, None, None)
+    stub = build_stub(new_handle(), content, policy, already_truncated=observation.already_truncated)
+    return _Prepared(content, decision, stub, _count_tokens(content))
+
+
+def _count_tokens(content: Content) -> int | None:
+    return None if content.media_type == BINARY else estimate_tokens(content.text())
+
+
+def _joined(info: EntryInfo, held: bytes, content: Content) -> Content:
+    """A note and what is added to it. Text stays text, lone surrogates included."""
+    if BINARY in (info.media_type, content.media_type):
+        return read_content(held + b"".join(content.pieces()))
+    return Content(decode_text(held) + content.text(), info.size + content.size, TEXT)
+
+
+def _storable(name: object) -> str:
+    """A tool's name as a column holds it: no lone surrogate, at most 256 characters."""
+    return str(name)[:256].encode("utf-8", "replace").decode("utf-8")
+
+
+def _last_resort(value: object) -> str:
+    """Some text for a value that neither JSON nor its own methods can express."""
+    for render in (str, repr):
+        try:
+            return render(value)
+        except Exception:  # noqa: BLE001, S112 - foreign code; the next way is tried
+            continue
+    return f"<{type(value).__name__} that cannot be shown>"
