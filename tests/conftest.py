@@ -7,25 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scratch import Observation, RunScratch, ScratchStore
-
-
-class Clock:
-    """Seconds since the epoch, as told."""
-
-    def __init__(self, now: float = 1_800_000_000.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-    def advance(self, seconds: float) -> None:
-        self.now += seconds
-
-
-def query(content: object, tool: str = "run_query") -> Observation:
-    """A result that may be spilled."""
-    return Observation(content=content, tool=tool, tool_class="query")
+from scratch import RunScratch, ScratchStore
+from tests.support import Clock
 
 
 @pytest.fixture
