@@ -12,7 +12,7 @@ import re
 from scratch.content import BINARY, JSON, Content
 
 MAX_PREVIEW_BYTES = 1_024
-_SAMPLE = 4 * MAX_PREVIEW_BYTES
+_SAMPLE = 2 * MAX_PREVIEW_BYTES
 """Characters looked at on each end; what is longer than the preview was collapsed."""
 _PARSED_AT_MOST = 512 * 1024
 """Bytes of JSON text that are parsed for their shape (a few milliseconds)."""
@@ -21,6 +21,8 @@ _MAX_KEY_CHARACTERS = 40
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _DATA_URI = re.compile(r"data:[\w.+/-]{1,80}(?:;[\w=.-]{1,40})*;base64,[A-Za-z0-9+/_=\\-]{16,}")
+_BASE64_LETTERS = (re.compile("[0-9]"), re.compile("[A-Z]"), re.compile("[a-z]"))
+_PLAIN = re.compile(r"[ !#-\[\]-~]+")
 _BASE64_RUN = re.compile(r"[A-Za-z0-9+/_-]{160,}={0,2}")
 
 
@@ -75,18 +77,24 @@ def _clean(sample: str) -> str:
 
 
 def _is_base64(run: str) -> bool:
-    return any(c.isdigit() for c in run) and any(c.isupper() for c in run) and any(c.islower() for c in run)
+    return all(pattern.search(run) for pattern in _BASE64_LETTERS)
 
 
 def _take(text: str, limit: int) -> tuple[str, int]:
     """The longest start of ``text`` that costs at most ``limit``, and what it costs."""
-    used = 0
-    for index, character in enumerate(text):
-        step = 1 if " " <= character < "\x7f" and character not in '"\\' else cost(character)
+    used = index = 0
+    while index < len(text) and used < limit:
+        plain = _PLAIN.match(text, index, index + limit - used)
+        if plain is not None:  # a byte a character
+            used += plain.end() - index
+            index = plain.end()
+            continue
+        step = cost(text[index])
         if used + step > limit:
-            return text[:index], used
+            break
         used += step
-    return text, used
+        index += 1
+    return text[:index], used
 
 
 def _json_shape(content: Content) -> str | None:

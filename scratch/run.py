@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar, overload
 
@@ -104,6 +104,10 @@ class RunScratch:
     def policy(self) -> SpillPolicy:
         """How this scope decides what to spill."""
         return self._settings.policy
+
+    def with_policy(self, policy: SpillPolicy) -> RunScratch:
+        """The same scope under another policy."""
+        return RunScratch(self._database, self._scope, replace(self._settings, policy=policy))
 
     def _now(self) -> int:
         return now_ms(self._settings.clock)
@@ -225,7 +229,7 @@ class RunScratch:
         offset = windows.check_count(offset, "offset", least=0)
         if match is None:
             length, note = windows.clamp(length, "length", least=1, most=windows.MAX_LENGTH)
-            return await self._window(Kind.HANDLE, self._handle(handle), offset, length, note)
+            return await self._window(self._handle(handle), offset, length, note)
         match = windows.check_pattern(match)
         if not isinstance(ignore_case, bool):
             msg = "ignore_case must be true or false"
@@ -248,13 +252,13 @@ class RunScratch:
             return HandleNotFound(_GONE.format(shown), handle=shown)
         return NoteNotFound(f"there is no live note under {key!r}; list the notes, or write it", key=key)
 
-    async def _window(self, kind: Kind, key: str, offset: int, length: int, note: str | None) -> Window:
+    async def _window(self, handle: str, offset: int, length: int, note: str | None) -> Window:
         start = max(0, offset - windows.MARGIN)
         found = await self._database.read_range(
-            self._scope, kind, key, self._now(), start, offset + length + windows.MARGIN
+            self._scope, Kind.HANDLE, handle, self._now(), start, offset + length + windows.MARGIN
         )
         if found is None:
-            raise self._not_found(kind, key)
+            raise self._not_found(Kind.HANDLE, handle)
         size, media_type, data = found
         return windows.cut_window(
             data, start, offset=offset, length=length, size=size, binary=media_type == BINARY, note=note
@@ -386,17 +390,6 @@ class RunScratch:
         if found is None:
             raise self._not_found(Kind.NOTE, key)
         return Entry(*found)
-
-    async def read_note(self, key: str, *, offset: int = 0, length: int = windows.MAX_LENGTH) -> Window:
-        """A byte range of a live note, as :meth:`read_handle` gives it.
-
-        Raises:
-            NoteNotFound, InvalidArgument: as for :meth:`read` and :meth:`read_handle`.
-        """
-        key = check_note_key(key)
-        offset = windows.check_count(offset, "offset", least=0)
-        length, note = windows.clamp(length, "length", least=1, most=windows.MAX_LENGTH)
-        return await self._window(Kind.NOTE, key, offset, length, note)
 
     async def list(
         self, *, prefix: str = "", limit: int = 100, after: str = "", kind: Kind = Kind.NOTE
