@@ -1,0 +1,43 @@
+"""README's code is run as it stands there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def test_the_python_example_runs_word_for_word(tmp_path: Path) -> None:
+    (example,) = blocks("python")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", example],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    stub, window, hits, note = done.stdout.splitlines()
+    assert stub.startswith('{"handle":"r_')
+    assert window == '[{"id": 0, "city": "Zürich", "status": "ok"}, {"id": 1, "city": "Zürich", "sta 80'
+    assert hits.startswith("1 ")
+    assert '"id": 700, "city": "Zürich", "status": "ERROR"' in hits
+    assert note == "look at row 700"
+
+
+def test_both_commands_that_do_everything_are_named() -> None:
+    console = "".join(blocks("console"))
+    assert "$ make demo" in console
+    assert "$ make test" in console
