@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import base64
 import codecs
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 from scratch.jsontext import dumps_in_pieces, is_light
 
 PIECE = 256 * 1024
 """Characters or bytes handled in one step."""
+_BLOCK = 8 * PIECE
+"""Characters joined in one step."""
 
 TEXT = "text/plain"
 JSON = "application/json"
@@ -32,6 +34,8 @@ class Content:
     body: str | bytes
     size: int
     media_type: str
+    value: object = field(default=None, repr=False, compare=False)
+    """What JSON was made from, where it was: tells its shape without a parse."""
 
     def pieces(self) -> Iterator[bytes | memoryview]:
         """The stored bytes in order, each piece at most 1 MiB."""
@@ -50,9 +54,9 @@ class Content:
         if self.media_type == BINARY:
             step = PIECE * 3  # whole groups of three bytes, so that no padding comes in between
             parts = (self.body[start : start + step] for start in range(0, len(self.body), step))
-            return "".join(base64.b64encode(part).decode("ascii") for part in parts)
+            return _joined(base64.b64encode(part).decode("ascii") for part in parts)
         decoder = codecs.getincrementaldecoder("utf-8")()
-        return "".join(decoder.decode(bytes(piece)) for piece in self.pieces())
+        return _joined(decoder.decode(bytes(piece)) for piece in self.pieces())
 
     def head(self, characters: int) -> str:
         """The first characters, for a preview."""
@@ -70,7 +74,7 @@ class Content:
 def is_heavy(value: object) -> bool:
     """Whether :func:`read_content` should be called in a thread."""
     if isinstance(value, str):
-        return len(value) > PIECE and not value.isascii()
+        return len(value) > PIECE
     if isinstance(value, bytes | bytearray | memoryview):
         return len(value) > PIECE
     return not is_light(value)
@@ -86,13 +90,33 @@ def read_content(value: object) -> Content:
             ``__str__`` raises what it raises.
     """
     if isinstance(value, str):
-        # str(...) also frees a subclass of its overridden methods
-        return Content(str.__str__(value), _utf8_size(value), TEXT)
+        text = str.__str__(value)  # frees a subclass of its overridden methods
+        return Content(text, _utf8_size(text), TEXT)
     if isinstance(value, bytes | bytearray | memoryview):
         data = bytes(value)
         return Content(data, len(data), TEXT if _is_utf8(data) else BINARY)
-    text = "".join(dumps_in_pieces(value))
-    return Content(text, _utf8_size(text), JSON)
+    text = _joined(dumps_in_pieces(value))
+    return Content(text, _utf8_size(text), JSON, value)
+
+
+def _joined(pieces: Iterable[str]) -> str:
+    """The pieces as one text.
+
+    One join of all would hold the GIL for about a millisecond a megabyte (the memory is new). CPython lengthens a
+    text in place; the blocks are large, so that one that does not stays quick enough.
+    """
+    text = ""
+    block: list[str] = []
+    size = 0
+    for piece in pieces:
+        block.append(piece)
+        size += len(piece)
+        if size >= _BLOCK:
+            text += "".join(block)
+            block.clear()
+            size = 0
+    text += "".join(block)
+    return text
 
 
 def _utf8_size(text: str) -> int:

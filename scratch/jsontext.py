@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_LIGHT = 2_000
+_ARRAYS = (list, tuple, set, frozenset)
+"""What becomes an array."""
+_CONTAINERS = (dict, *_ARRAYS)
+_BYTES = (bytes, bytearray, memoryview)
+_LIGHT = 4_000
 """Values, and characters divided by 32, that one uninterrupted call of the C encoder may handle (under 2 ms)."""
+_PART = _LIGHT * 32
+_BATCH = 256
+"""Items of a heavy container that go to the encoder together, when they are light."""
 _MAX_HEAVY_DEPTH = 64
+_SMALL_INT_BITS = 2_000
+"""Python refuses to write longer integers in decimal, from 640 digits on or more (sys.set_int_max_str_digits)."""
+_MAX_INT_BITS = 300_000
+"""About 90,000 digits, 30 ms; time grows with the square."""
 
 
 def dumps(value: object, *, compact: bool = True) -> str:
@@ -31,29 +45,26 @@ def encodable(json_text: str) -> str:
 
 def is_light(value: object) -> bool:
     """Whether ``json.dumps(value)`` takes so little that it needs no thread and no pieces."""
-    return _weigh(value, _LIGHT) >= 0
-
-
-def _weigh(value: object, budget: int) -> int:
-    """What is left of ``budget`` after ``value``; negative as soon as it is used up."""
-    stack = [value]
-    while stack and budget >= 0:
-        item = stack.pop()
-        budget -= 1
-        if isinstance(item, str | bytes):
-            budget -= len(item) // 32
-        elif isinstance(item, dict):
-            budget -= len(item)
-            if budget >= 0:
-                stack.extend(item.keys())
-                stack.extend(item.values())
-        elif isinstance(item, list | tuple | set | frozenset):
-            budget -= len(item)
-            if budget >= 0:
-                stack.extend(item)
+    left = _LIGHT
+    items = [value]
+    for item in items:  # it grows while it is walked
+        if isinstance(item, str):
+            left -= len(item) >> 5
         elif isinstance(item, int):
-            budget -= item.bit_length() // 64
-    return budget
+            if item.bit_length() > _SMALL_INT_BITS:
+                return False
+        elif item is None or isinstance(item, float):
+            continue
+        elif isinstance(item, _CONTAINERS):
+            left -= len(item)
+            if left < 0:
+                return False
+            items += item
+            if isinstance(item, dict):
+                items += item.values()
+        elif isinstance(item, _BYTES):
+            left -= len(item) >> 5
+    return left >= 0
 
 
 def dumps_in_pieces(value: object) -> Iterator[str]:
@@ -69,58 +80,87 @@ def dumps_in_pieces(value: object) -> Iterator[str]:
 
 
 def _pieces(value: object, depth: int) -> Iterator[str]:
-    if not isinstance(value, dict | list | tuple) or depth >= _MAX_HEAVY_DEPTH or is_light(value):
-        if isinstance(value, str) and len(value) > _LIGHT * 32:
-            yield from _string_pieces(value)
-        else:
-            yield json.dumps(value, ensure_ascii=False, default=_foreign)
-        return
-    is_object = isinstance(value, dict)
-    items: Iterable[tuple[object, object]] = value.items() if isinstance(value, dict) else enumerate(value)
-    yield "{" if is_object else "["
-    separator = ""
-    batch: list[tuple[object, object]] = []  # light neighbours go to the encoder in one call
-    left = _LIGHT
-    for key, item in items:
-        left = _weigh(item, left)
-        if left >= 0:
-            batch.append((key, item))
-            continue
-        if batch:
-            yield separator + _inner(batch, is_object=is_object)
-            separator = ", "
-        left = _weigh(item, _LIGHT)
-        if left >= 0:
-            batch = [(key, item)]
-            continue
-        batch = []
-        left = _LIGHT
-        # the encoder turns the key into a string (or refuses it): it alone knows the rules
-        yield separator + (_inner([(key, 0)], is_object=True)[:-1] if is_object else "")
-        yield from _pieces(item, depth + 1)
+    if is_light(value) or depth >= _MAX_HEAVY_DEPTH:
+        yield _encode(value)
+    elif isinstance(value, dict):
+        yield from _container_pieces("{}", value.items(), depth)
+    elif isinstance(value, _ARRAYS):
+        yield from _container_pieces("[]", value, depth)
+    elif isinstance(value, int):
+        yield _decimal(value)
+    elif isinstance(value, str):
+        yield from _quoted(value[start : start + _PART] for start in range(0, len(value), _PART))
+    else:
+        assert isinstance(value, _BYTES)
+        yield from _quoted(_decoded(value))
+
+
+def _container_pieces(brackets: str, items: Iterable[Any], depth: int) -> Iterator[str]:
+    """A container that is not empty."""
+    rest = iter(items)
+    separator = brackets[0]
+    while batch := list(islice(rest, _BATCH)):
+        yield separator
+        yield from _batch_pieces(brackets, batch, depth)
         separator = ", "
-    if batch:
-        yield separator + _inner(batch, is_object=is_object)
-    yield "}" if is_object else "]"
+    yield brackets[1]
 
 
-def _inner(items: list[tuple[object, object]], *, is_object: bool) -> str:
-    """The items as JSON, without the brackets around them."""
-    value = dict(items) if is_object else [item for _, item in items]
-    return json.dumps(value, ensure_ascii=False, default=_foreign)[1:-1]
+def _batch_pieces(brackets: str, batch: list[Any], depth: int) -> Iterator[str]:
+    """Neighbours in a container: light ones in one call of the encoder, the others half by half."""
+    is_object = brackets == "{}"
+    value = dict(batch) if is_object else batch
+    if is_light(value):
+        yield _encode(value)[1:-1]
+    elif len(batch) > 1:
+        middle = len(batch) // 2
+        yield from _batch_pieces(brackets, batch[:middle], depth)
+        yield ", "
+        yield from _batch_pieces(brackets, batch[middle:], depth)
+    elif is_object:
+        key, item = batch[0]
+        # the encoder turns the key into a string (or refuses it): it alone knows the rules
+        yield _encode({key: 0})[1:-2]
+        yield from _pieces(item, depth + 1)
+    else:
+        yield from _pieces(batch[0], depth + 1)
 
 
-def _string_pieces(text: str) -> Iterator[str]:
+def _quoted(parts: Iterable[str]) -> Iterator[str]:
     yield '"'
-    for start in range(0, len(text), _LIGHT * 32):
-        yield json.dumps(text[start : start + _LIGHT * 32], ensure_ascii=False)[1:-1]
+    for part in parts:
+        yield _encode(part)[1:-1]
     yield '"'
+
+
+def _decoded(value: bytes | bytearray | memoryview) -> Iterator[str]:
+    data = bytes(value)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for start in range(0, len(data), _PART):
+        yield decoder.decode(data[start : start + _PART])
+    yield decoder.decode(b"", final=True)
+
+
+def _decimal(number: int) -> str:
+    """``str(number)`` without its limit on digits, as far as that takes no more than a moment."""
+    bits = number.bit_length()
+    if number < 0:
+        return f"-{_decimal(-number)}"
+    if not _SMALL_INT_BITS < bits <= _MAX_INT_BITS:
+        return str(number)
+    digits = bits * 3 // 20  # about half of them
+    high, low = divmod(number, 10**digits)
+    return _decimal(high) + _decimal(low).zfill(digits)
+
+
+def _encode(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=_foreign)
 
 
 def _foreign(value: object) -> object:
     """What stands in JSON for a value that it has no form for."""
-    if isinstance(value, set | frozenset):
+    if isinstance(value, _ARRAYS):
         return list(value)
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value).decode("utf-8", "replace")
+    if isinstance(value, _BYTES):
+        return "".join(_decoded(value))
     return str(value)

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import islice
 
-from scratch.content import BINARY, JSON, Content
+from scratch.content import BINARY, Content
 
 MAX_PREVIEW_BYTES = 1_024
 _SAMPLE = 2 * MAX_PREVIEW_BYTES
 """Characters looked at on each end; what is longer than the preview was collapsed."""
 _PARSED_AT_MOST = 512 * 1024
 """Bytes of JSON text that are parsed for their shape (a few milliseconds)."""
+_ARRAYS = (list, tuple, set, frozenset)
 _MAX_KEYS = 8
 _MAX_KEY_CHARACTERS = 40
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_DATA_URI = re.compile(r"data:[\w.+/-]{1,80}(?:;[\w=.-]{1,40})*;base64,[A-Za-z0-9+/_=\\-]{16,}")
+_DATA_URI = re.compile(r"data:[\w.+/\\-]{1,80}(?:;[\w=.-]{1,40})*;base64,[A-Za-z0-9+/_=\\-]{16,}")
 _BASE64_LETTERS = (re.compile("[0-9]"), re.compile("[A-Z]"), re.compile("[a-z]"))
 _PLAIN = re.compile(r"[ !#-\[\]-~]+")
 _BASE64_RUN = re.compile(r"[A-Za-z0-9+/_-]{160,}={0,2}")
+_BASE64_REST = re.compile(r"\A[A-Za-z0-9+/_=\\-]{16,}")
+_LEFT_OUT = "[base64 left out]"
 
 
 def make_preview(content: Content, *, limit: int = MAX_PREVIEW_BYTES, already_truncated: bool = False) -> str:
@@ -63,16 +67,19 @@ def _head_and_tail(content: Content, limit: int) -> str:
     cut = f"\n[… cut: head and tail of {content.size:,} bytes …]\n"
     room = limit - cost(cut)
     if room < len(cut):  # too little for both ends and a notice
-        return _take(head, limit)[0]
+        return _take(_take(head, limit - cost("…"))[0] + "…", limit)[0]
     shown, used = _take(head, room * 3 // 5)
-    tail, _ = _take(_clean(content.tail(_SAMPLE))[::-1], room - used)
+    end = content.tail(_SAMPLE)
+    if any(uri.end() == len(sample) for uri in _DATA_URI.finditer(sample)):  # it may go on to here
+        end = _BASE64_REST.sub(_LEFT_OUT, end)
+    tail, _ = _take(_clean(end)[::-1], room - used)
     return shown + cut + tail[::-1]
 
 
 def _clean(sample: str) -> str:
     """Without base64, which tells a reader nothing, and without lone surrogates, which no client can encode."""
-    sample = _DATA_URI.sub(lambda uri: f"{uri[0].partition(',')[0]},[base64 left out]", sample)
-    sample = _BASE64_RUN.sub(lambda run: "[base64 left out]" if _is_base64(run[0]) else run[0], sample)
+    sample = _DATA_URI.sub(lambda uri: f"{uri[0].partition(',')[0]},{_LEFT_OUT}", sample)
+    sample = _BASE64_RUN.sub(lambda run: _LEFT_OUT if _is_base64(run[0]) else run[0], sample)
     return _SURROGATES.sub("\ufffd", sample)
 
 
@@ -99,12 +106,12 @@ def _take(text: str, limit: int) -> tuple[str, int]:
 
 def _json_shape(content: Content) -> str | None:
     """One line about a JSON content, or None where it is none."""
+    if content.value is not None:
+        return f"JSON {_describe(content.value)}"
     start = content.head(64).lstrip("\ufeff \t\r\n")[:1]
-    if not start or start not in "[{":
-        return "JSON" if content.media_type == JSON and content.size > _SAMPLE else None
-    if content.size > _PARSED_AT_MOST:
-        # not parsed: a parse of 50 MB holds the GIL for seconds
-        return f"JSON {'array' if start == '[' else 'object'}" if content.media_type == JSON else None
+    # a large text is not parsed: for 50 MB that holds the GIL for seconds
+    if not start or start not in "[{" or content.size > _PARSED_AT_MOST:
+        return None
     try:
         value: object = json.loads(content.text().removeprefix("\ufeff"))
     except (ValueError, RecursionError):
@@ -113,29 +120,32 @@ def _json_shape(content: Content) -> str | None:
 
 
 def _describe(value: object) -> str:
-    if isinstance(value, list):
-        if not value:
-            return "array, empty"
-        same = all(type(item) is type(value[0]) for item in value)
-        if isinstance(value[0], dict) and same:
-            return f"array of {len(value):,} objects, the first with {_keys(value[0])}"
-        return f"array of {len(value):,} " + (f"items ({_kind(value[0])})" if same else "items of mixed kinds")
     if isinstance(value, dict):
-        parts = [f"{_name(key)} ({_kind(item)})" for key, item in list(value.items())[:_MAX_KEYS]]
-        more = f", and {len(value) - _MAX_KEYS:,} more" if len(value) > _MAX_KEYS else ""
-        return f"object: {', '.join(parts)}{more}" if parts else "object, empty"
-    return _kind(value)
+        parts = [f"{_name(key)} ({_kind(item)})" for key, item in islice(value.items(), _MAX_KEYS)]
+        return f"object: {_listed(parts, len(value))}" if parts else "object, empty"
+    if not isinstance(value, _ARRAYS):
+        return _kind(value)
+    if not value:
+        return "array, empty"
+    first = next(iter(value))
+    if not all(type(item) is type(first) for item in value):
+        return f"array of {len(value):,} items of mixed kinds"
+    if not isinstance(first, dict):
+        return f"array of {len(value):,} items ({_kind(first)})"
+    names = [_name(key) for key in islice(first, _MAX_KEYS)]
+    keys = f"keys {_listed(names, len(first))}" if names else "no keys"
+    return f"array of {len(value):,} objects, the first with {keys}"
 
 
-def _keys(value: dict[str, object]) -> str:
-    names = ", ".join(_name(key) for key in list(value)[:_MAX_KEYS])
-    more = f", and {len(value) - _MAX_KEYS:,} more" if len(value) > _MAX_KEYS else ""
-    return f"keys {names}{more}" if names else "no keys"
+def _listed(parts: list[str], of: int) -> str:
+    more = f", and {of - len(parts):,} more" if of > len(parts) else ""
+    return ", ".join(parts) + more
 
 
-def _name(key: str) -> str:
-    key = _SURROGATES.sub("\ufffd", key)
-    return key if len(key) <= _MAX_KEY_CHARACTERS else f"{key[: _MAX_KEY_CHARACTERS - 1]}…"
+def _name(key: object) -> str:
+    """A key in one line."""
+    text = "".join(c if c.isprintable() else "\ufffd" for c in str(key)[: _MAX_KEY_CHARACTERS + 1])
+    return text if len(text) <= _MAX_KEY_CHARACTERS else f"{text[: _MAX_KEY_CHARACTERS - 1]}…"
 
 
 def _kind(value: object) -> str:
@@ -146,9 +156,9 @@ def _kind(value: object) -> str:
             return "boolean"
         case int() | float():
             return "number"
-        case str():
-            return "text"
-        case list():
-            return f"array of {len(value):,}"
-        case _:
+        case dict():
             return "object"
+        case list() | tuple() | set() | frozenset():
+            return f"array of {len(value):,}"
+        case _:  # what JSON has no form for is written as text
+            return "text"

@@ -72,7 +72,6 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    content: Content
     decision: SpillDecision
     stub: Stub | None
     tokens: int | None
@@ -142,43 +141,41 @@ class RunScratch:
             raise InvalidArgument(msg, argument="observation")
         now = self._now()
         expires = self._expiry(now, ttl, expires_at)
-        if is_own_result(observation.content):
-            decision = decide_without_content(observation, self.policy)
-            assert decision is not None
-            return Captured(own_result_text(observation.content), None, decision, observation)
         try:
-            prepared = await _off_loop_if_heavy(observation.content, lambda: _prepare(observation, self.policy))
+            content = await _off_loop_if_heavy(observation.content, lambda: _read(observation.content))
         except Exception:
             logger.exception("a result of tool %r was kept in context: it has no text form", observation.tool)
             decision = SpillDecision(spill=False, reason="not_serializable")
             return Captured(_last_resort(observation.content), None, decision, observation)
-        decision = prepared.decision
-        if prepared.stub is not None:
-            try:
-                await self._insert(observation, prepared, prepared.stub, now, expires)
-            except Exception:
-                logger.exception(
-                    "a result of tool %r (%s bytes) could not be stored and was kept in context: run %r, agent %r",
-                    observation.tool,
-                    prepared.content.size,
-                    self.run_id,
-                    self.agent_id,
-                )
-                decision = SpillDecision(spill=False, reason="store_failed")
-            else:
+        try:
+            prepared = await _off_loop_if_heavy(content.body, lambda: _prepare(observation, content, self.policy))
+            decision = prepared.decision
+            if prepared.stub is not None:
+                await self._insert(observation, content, prepared.stub, prepared.tokens, now, expires)
                 return Captured(prepared.stub.to_json(), prepared.stub.handle, decision, observation)
-        text = await _off_loop_if_heavy(observation.content, prepared.content.text)
+        except Exception:
+            logger.exception(
+                "a result of tool %r (%s bytes) could not be stored and was kept in context: run %r, agent %r",
+                observation.tool,
+                content.size,
+                self.run_id,
+                self.agent_id,
+            )
+            decision = SpillDecision(spill=False, reason="store_failed")
+        text = await _off_loop_if_heavy(content.body, content.text)
         return Captured(text, None, decision, observation)
 
-    async def _insert(self, observation: Observation, prepared: _Prepared, stub: Stub, now: int, expires: int) -> None:
+    async def _insert(
+        self, observation: Observation, content: Content, stub: Stub, tokens: int | None, now: int, expires: int
+    ) -> None:
         new = NewEntry(
             scope=self._scope,
             kind=Kind.HANDLE,
             key=stub.handle,
-            content=prepared.content,
-            tokens=prepared.tokens,
+            content=content,
+            tokens=tokens,
             preview=stub.preview,
-            source_tool=_storable(observation.tool) or None,
+            source_tool=_storable(observation.tool_name) or None,
             now=now,
             expires_at=expires,
         )
@@ -443,14 +440,18 @@ async def _off_loop_if_heavy(value: object, function: Callable[[], T]) -> T:
     return await asyncio.to_thread(function) if is_heavy(value) else function()
 
 
-def _prepare(observation: Observation, policy: SpillPolicy) -> _Prepared:
-    """All that is computed from an observation, without I/O. Raises what read_content raises."""
-    content = read_content(observation.content)
+def _read(value: object) -> Content:
+    """Raises what read_content raises."""
+    return read_content(own_result_text(value) if is_own_result(value) else value)
+
+
+def _prepare(observation: Observation, content: Content, policy: SpillPolicy) -> _Prepared:
+    """All that is computed from an observation, without I/O."""
     decision = decide_without_content(observation, policy) or decide(observation, content, policy)
     if not decision.spill:
-        return _Prepared(content, decision, None, None)
+        return _Prepared(decision, None, None)
     stub = build_stub(new_handle(), content, policy, already_truncated=observation.already_truncated)
-    return _Prepared(content, decision, stub, _count_tokens(content))
+    return _Prepared(decision, stub, _count_tokens(content))
 
 
 def _count_tokens(content: Content) -> int | None:
@@ -464,9 +465,9 @@ def _joined(info: EntryInfo, held: bytes, content: Content) -> Content:
     return Content(decode_text(held) + content.text(), info.size + content.size, TEXT)
 
 
-def _storable(name: object) -> str:
+def _storable(name: str) -> str:
     """A tool's name as a column holds it: no lone surrogate, at most 256 characters."""
-    return str(name)[:256].encode("utf-8", "replace").decode("utf-8")
+    return name[:256].encode("utf-8", "replace").decode("utf-8")
 
 
 def _last_resort(value: object) -> str:

@@ -75,6 +75,11 @@ class Observation:
     already_truncated: bool = False
     """The tool had cut the content before it got here; the stub says so."""
 
+    @property
+    def tool_name(self) -> str:
+        """``tool``, or nothing when what was given there is no text."""
+        return self.tool if isinstance(self.tool, str) else ""
+
 
 @dataclass(frozen=True, slots=True)
 class SpillPolicy:
@@ -97,6 +102,8 @@ class SpillPolicy:
     """What stands before each verb's name where it is registered."""
     count_tokens: Callable[[str, int], int] = lambda text, stop_at: estimate_tokens(text, stop_at=stop_at)
     """Counts tokens, and may stop as soon as the second argument is reached."""
+    stub_must_be_smaller: bool = True
+    """A content that is not larger than its stub is kept; False where somebody asked for it to be stored."""
 
     def __post_init__(self) -> None:
         for name in ("threshold_bytes", "preview_bytes"):
@@ -167,7 +174,7 @@ def decide_without_content(observation: Observation, policy: SpillPolicy) -> Spi
         return SpillDecision(spill=False, reason="metadata")
     if observation.is_error:
         return SpillDecision(spill=False, reason="is_error")
-    name = observation.tool
+    name = observation.tool_name
     if name in policy.internal_verbs or (
         policy.verb_prefix
         and name.startswith(policy.verb_prefix)
@@ -183,7 +190,7 @@ def decide_without_content(observation: Observation, policy: SpillPolicy) -> Spi
 
 def decide(observation: Observation, content: Content, policy: SpillPolicy) -> SpillDecision:
     """The rules on the content, for an observation that :func:`decide_without_content` left open."""
-    threshold = policy.token_threshold(observation.tool)
+    threshold = policy.token_threshold(observation.tool_name)
     if threshold is not None:
         # at most one token a byte: fewer bytes than the threshold need no counting
         if content.size < threshold or policy.count_tokens(content.text(), threshold) < threshold:
@@ -193,7 +200,7 @@ def decide(observation: Observation, content: Content, policy: SpillPolicy) -> S
         return SpillDecision(spill=False, reason="under_threshold")
     else:
         reason = "over_threshold"
-    if content.size <= _largest_stub(policy):  # else no stub can be as large
+    if policy.stub_must_be_smaller and content.size <= _largest_stub(policy):  # else no stub can be as large
         stub = build_stub(_EXAMPLE_HANDLE, content, policy, already_truncated=observation.already_truncated)
         if len(stub.to_json().encode()) >= content.size:
             return SpillDecision(spill=False, reason="stub_not_smaller")
@@ -253,12 +260,12 @@ def check_tool_pattern(pattern: object) -> str:
 
 @lru_cache(maxsize=1_024)
 def _pattern(pattern: str) -> re.Pattern[str]:
-    """A run of stars counts as one, and each star is lazy and possessive-free: names are short."""
-    parts = (
-        ".*" if part.startswith("*") else "." if part == "?" else re.escape(part)
-        for part in re.findall(r"\*+|\?|[^*?]+", pattern)
-    )
-    return re.compile("".join(parts), re.DOTALL)
+    """What stands between two stars is taken where it comes first, for good: time grows with the name only."""
+    parts = [re.escape(part).replace(r"\?", ".") for part in re.split(r"\*+", pattern)]
+    if len(parts) == 1:
+        return re.compile(parts[0], re.DOTALL)
+    middle = "".join(f"(?>.*?{part})" for part in parts[1:-1])
+    return re.compile(f"{parts[0]}{middle}.*{parts[-1]}", re.DOTALL)
 
 
 __all__ = [

@@ -17,7 +17,7 @@ from scratch.entries import EntryInfo, RunInfo, Scope, check_name
 from scratch.errors import InvalidArgument, RunNotFound
 from scratch.run import RunScratch, RunSettings
 from scratch.spill import SpillPolicy
-from scratch.sweeper.sweep import SweepReport, sweep
+from scratch.sweeper.sweep import BATCH_ENTRIES, SweepReport, sweep
 from scratch.windows import check_count
 
 DEFAULT_TTL = 3_600.0
@@ -173,9 +173,17 @@ class ScratchStore:
 
     # --- upkeep
 
-    async def sweep(self, *, dry_run: bool = False) -> SweepReport:
-        """Delete what has expired and give its space back; writers get in between. ``dry_run`` only counts."""
-        return await sweep(self._database, self._settings.clock, dry_run=dry_run)
+    async def sweep(self, *, dry_run: bool = False, batch_entries: int = BATCH_ENTRIES) -> SweepReport:
+        """Delete what has expired and give its space back; writers get in between.
+
+        Args:
+            dry_run: Count only; the one kind that a store opened for reading can do.
+            batch_entries: Entries deleted in one transaction, at most; 50. A batch also ends after 10 ms.
+
+        Raises:
+            InvalidArgument: ``batch_entries`` is not an integer of 1 or more.
+        """
+        return await sweep(self._database, self._settings.clock, batch_entries=batch_entries, dry_run=dry_run)
 
     async def check(self) -> CheckReport:
         """Look at all that can be wrong with the file; ``problems`` is empty when all is well. Reads it whole."""
@@ -191,7 +199,7 @@ class ScratchStore:
         Raises:
             FileExistsError: there is something at ``target``.
         """
-        await self._database.backup(Path(os.path.abspath(target)))  # noqa: PTH100 - no file is touched
+        await self._database.backup(Path(os.path.abspath(target)))  # noqa: ASYNC240, PTH100 - touches no file
 
 
 class Opening:

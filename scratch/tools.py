@@ -118,7 +118,7 @@ class Verb:
 class Toolset:
     """The verbs of one agent in one run, ready for a model. Tasks of the store's loop may share it.
 
-    Capture results with :meth:`capture` of this object: its stubs name the verbs that are in the set, under their prefix.
+    Capture results with :meth:`capture` of this object: its stubs name the verbs of the set, under their prefix.
 
     Args:
         run: The scope that the verbs work on.

@@ -261,6 +261,10 @@ class MatchScan:
         if start is None or not data:
             msg = "there is nothing left to search"
             raise ValueError(msg)
+        if not self._binary:
+            # only the first slice can start inside a character: no match starts before the next one
+            inside = _forward(data, 0)
+            start, data = start + inside, data[inside:]
         stop = start + len(data)
         if stop < self._size and not self._binary:
             # leave a cut character for the next slice
@@ -357,9 +361,12 @@ def plan_windows(
 def cut_match_window(
     data: bytes, data_start: int, planned: tuple[int, int, list[int]], *, size: int, binary: bool
 ) -> MatchWindow:
-    """One planned range as a window; ``data`` as for :func:`cut_window`."""
+    """One planned range as a window; ``data`` as for :func:`cut_window`.
+
+    A character that an end of the range lies in is left out, so that a window is never longer than planned.
+    """
     start, end, starts = planned
     first, stop = start - data_start, min(end, size) - data_start
     if not binary:
-        first, stop = _back(data, first), _back(data, stop)
+        first, stop = _forward(data, first), _back(data, stop)
     return MatchWindow(data_start + first, data_start + stop, tuple(starts), _as_text(data[first:stop], binary=binary))

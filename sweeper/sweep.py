@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from scratch.clock import Clock, now_ms
 from scratch.database import Database
 from scratch.errors import InvalidArgument
+from scratch.windows import check_count
 
 BATCH_ENTRIES = 50
 BATCH_SECONDS = 0.010
@@ -55,12 +56,12 @@ async def sweep(
         dry_run: Count only.
 
     Raises:
-        InvalidArgument: ``batch_entries`` below 1 or ``pause`` below 0.
+        InvalidArgument: ``batch_entries`` is not an integer of 1 or more, or ``pause`` is below 0.
         StoreError: a batch failed; those before it are done.
     """
-    if batch_entries < 1 or pause < 0:
-        msg = "batch_entries must be 1 or more, and pause 0 seconds or more"
-        raise InvalidArgument(msg, argument="batch_entries")
+    check_count(batch_entries, "batch_entries", least=1)
+    if pause < 0:
+        raise InvalidArgument("pause must be 0 seconds or more", argument="pause")
     started = time.monotonic()
     now = now_ms(clock)
     if dry_run:

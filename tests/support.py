@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from pathlib import Path
+
 from scratch import Observation
 
 
@@ -21,3 +24,35 @@ class Clock:
 def query(content: object, tool: str = "run_query") -> Observation:
     """A result that may be spilled."""
     return Observation(content=content, tool=tool, tool_class="query")
+
+
+def add_expired(path: Path, entries: int, *, size: int = 100) -> None:
+    """Put entries that expired in 1970 into a store that is there, straight with SQL: ``size`` bytes each."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA foreign_keys=ON")
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("INSERT INTO agents VALUES ('old') ON CONFLICT DO NOTHING")
+    connection.execute("INSERT INTO runs VALUES ('old', 'old', 0, NULL, 0) ON CONFLICT DO NOTHING")
+    connection.execute("INSERT INTO run_agents VALUES ('old', 'old') ON CONFLICT DO NOTHING")
+    (last,) = connection.execute("SELECT coalesce(max(entry_id), 0) FROM scratch_entries").fetchone()
+    connection.executemany(
+        """
+        INSERT INTO scratch_entries
+            (entry_id, run_id, agent_id, kind, key, size, media_type, preview, version, created_at, expires_at)
+        VALUES (?1, 'old', 'old', 'note', 'old-' || ?1, ?2, 'text/plain', '', 1, 0, 1)
+        """,
+        ((last + number, size) for number in range(1, entries + 1)),
+    )
+    pieces = "INSERT INTO scratch_chunks SELECT entry_id, 0, zeroblob(size) FROM scratch_entries WHERE entry_id > ?"
+    if size:
+        connection.execute(pieces, (last,))
+    connection.execute("COMMIT")
+    connection.close()
+
+
+def count_entries(path: Path) -> int:
+    """How many entries there are in the file, live or not."""
+    connection = sqlite3.connect(path)
+    (entries,) = connection.execute("SELECT count(*) FROM scratch_entries").fetchone()
+    connection.close()
+    return int(entries)

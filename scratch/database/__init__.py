@@ -1,8 +1,8 @@
 """Everything that knows SQLite. Outside this package nobody sees a connection, a statement or a sqlite3 error.
 
-``connection`` opens files and makes connections; ``worker`` runs functions on aiosqlite's threads and groups commits;
-``statements`` holds the SQL of the entries, ``maintenance`` that of the sweep and the checks; ``database`` puts them
-together.
+``files`` looks after the file, ``connection`` makes connections and the schema; ``worker`` runs functions on
+aiosqlite's threads and groups commits; ``engine`` opens and closes all that; ``statements`` holds the SQL of the
+entries, ``maintenance`` that of the sweep and the checks; ``database`` is what the rest of the package sees.
 """
 
 from scratch.database.connection import SecureDelete

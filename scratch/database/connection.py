@@ -1,4 +1,4 @@
-"""Opening: the file and its safety, the pragmas of each connection, the schema and its migrations, the errors."""
+"""Opening: the pragmas of each connection, the schema and its migrations, the errors."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import logging
 import os
 import random
 import sqlite3
-import stat
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, TypeVar
 from urllib.parse import quote
 
+from scratch.database.files import folder_lock, prepare_path, set_aside, side_file
 from scratch.errors import (
     ForeignDatabase,
     SchemaTooNew,
@@ -22,9 +23,7 @@ from scratch.errors import (
     StoreCorrupt,
     StoreError,
     StoreFull,
-    StoreMissing,
     StoreReadOnly,
-    UnsafePath,
 )
 
 logger = logging.getLogger("scratch")
@@ -38,33 +37,19 @@ MIGRATIONS: Mapping[int, str] = MappingProxyType({})
 APPLICATION_ID = 0x52534352  # "RSCR": tells our files from other people's
 
 BUSY_TIMEOUT_SECONDS = 5.0
-SIDE_FILES = ("-wal", "-shm", "-journal")
 _CHECKED_AT_MOST = 16 * 1024 * 1024
 """Bytes of file that are checked in full at opening (about 10 ms)."""
-_SHARED_FILE_SYSTEMS = frozenset(
-    {
-        "9p",
-        "afs",
-        "ceph",
-        "cifs",
-        "fuse.sshfs",
-        "glusterfs",
-        "lustre",
-        "ncpfs",
-        "nfs",
-        "nfs4",
-        "smb3",
-        "smbfs",
-        "virtiofs",
-    }
-)
+
+
+def error_code(error: Exception) -> int:
+    """SQLite's primary error code; 0 when SQLite did not raise it."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def store_error(error: sqlite3.Error, path: Path) -> StoreError:
     """The named error for what sqlite3 reported."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     where = f"the store {path.name}"
-    match code:
+    match error_code(error):
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StoreBusy(f"another process kept {where} locked; try again later")
         case sqlite3.SQLITE_FULL:
@@ -85,18 +70,18 @@ def store_error(error: sqlite3.Error, path: Path) -> StoreError:
             return StoreError(f"{where} could not do it: {error}")
 
 
-def retry_while_busy(attempt: Callable[[], T], timeout: float = BUSY_TIMEOUT_SECONDS) -> T:
-    """Repeat ``attempt`` while another process holds the lock, for at most ``timeout`` seconds.
+def retry_while_busy(attempt: Callable[[], T]) -> T:
+    """Repeat ``attempt`` while another process holds the lock, for at most ``BUSY_TIMEOUT_SECONDS``.
 
     Short random waits instead of SQLite's own handler, which sleeps ever longer: with four writers and a sweeper the
     longest wait was 65 to 179 ms instead of 635 to 835.
     """
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + BUSY_TIMEOUT_SECONDS
     while True:
         try:
             return attempt()
         except sqlite3.OperationalError as error:
-            if (error.sqlite_errorcode & 0xFF) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+            if error_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
                 raise
         time.sleep(random.uniform(0.0003, 0.002))  # noqa: S311 - spreads waiters, guards nothing
 
@@ -106,134 +91,126 @@ def begin(connection: sqlite3.Connection) -> None:
     retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"))
 
 
-def prepare_path(path: Path, *, create: bool) -> None:
-    """Check that ``path`` is a safe place, and make the file (0600) and its folder (0700) where wanted.
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """One store's connections, each for a thread of its own."""
+
+    writer: sqlite3.Connection
+    upkeep: sqlite3.Connection
+    """Checkpoints, and gives space back."""
+    reader: sqlite3.Connection
+
+    def close(self) -> None:
+        """Close all."""
+        for connection in (self.reader, self.upkeep, self.writer):
+            connection.close()
+
+
+def open_store(path: Path, *, create: bool, secure_delete: SecureDelete) -> Connections:
+    """Open the store at ``path`` for writing; make the file and the schema, or migrate it, where that is needed.
+
+    A damaged file of ours is set aside together with its side files, and a new store is made, loudly.
 
     Raises:
-        UnsafePath: a link, not a regular file, or a network file system.
-        StoreMissing: there is no file and ``create`` is false.
-        StoreReadOnly: the folder cannot be made or written.
+        StoreError: one of its kinds, saying what to do.
     """
-    if path.is_symlink():
-        msg = f"{path.name} is a symbolic link, which could lead a write anywhere; give the path that it points to"
-        raise UnsafePath(msg, path=str(path))
-    if path.exists():
-        if not path.is_file():
-            msg = f"{path.name} is not a regular file"
-            raise UnsafePath(msg, path=str(path))
-    elif not create:
-        msg = f"there is no store at {path}"
-        raise StoreMissing(msg, path=str(path))
-    else:
-        _make_file(path)
-    kind = file_system(path)
-    if kind in _SHARED_FILE_SYSTEMS:
-        msg = f"{path.name} lies on {kind}, where SQLite's WAL does not work; choose a path on a local disk"
-        raise UnsafePath(msg, path=str(path), file_system=kind)
-    folder = path.parent.stat()
-    if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
-        logger.warning("the folder of %s can be written by everyone: others can replace the store", path)
-    if path.stat().st_mode & 0o077:
-        logger.warning("%s can be read by others; 'chmod 600' it", path)
-
-
-def _make_file(path: Path) -> None:
+    prepare_path(path, create=create)
     try:
-        for folder in reversed([p for p in path.parents if not p.exists()]):
-            folder.mkdir(mode=0o700, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        for _ in range(2):
+            with folder_lock(path.parent, exclusive=False):
+                found = path.stat()
+                try:
+                    return _connect_all(path, secure_delete)
+                except sqlite3.DatabaseError as error:
+                    if error_code(error) != sqlite3.SQLITE_CORRUPT:
+                        raise
+            if aside := set_aside(path, found):
+                logger.error("the store %s is damaged: set aside as %s, starting a new one", path, aside.name)
+        with folder_lock(path.parent, exclusive=False):
+            return _connect_all(path, secure_delete)
+    except sqlite3.Error as error:
+        raise store_error(error, path) from error
     except OSError as error:
-        msg = f"{path.name} cannot be made: check the rights of its folder ({error.strerror})"
+        msg = f"{path.name} cannot be reached: check the rights of its folder ({error.strerror})"
         raise StoreReadOnly(msg, path=str(path)) from error
 
 
-def file_system(path: Path, mounts: Path = Path("/proc/mounts")) -> str | None:
-    """The type of the file system that ``path`` lies on, or None where that cannot be told."""
+def _connect_all(path: Path, secure_delete: SecureDelete) -> Connections:
+    opened: list[sqlite3.Connection] = []
     try:
-        lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:
-        return None
-    target = path.resolve()
-    best, kind = -1, None
-    for line in lines:
-        fields = line.split(" ")
-        if len(fields) < 3:  # noqa: PLR2004 - device, mount point, type
-            continue
-        mount = Path(fields[1].encode("latin-1", "replace").decode("unicode_escape"))
-        if (target == mount or mount in target.parents) and len(mount.parts) >= best:
-            best, kind = len(mount.parts), fields[2]
-    return kind
-
-
-def connect_writer(path: Path, *, secure_delete: SecureDelete) -> sqlite3.Connection:
-    """The connection that writes; makes or migrates the schema first when that is needed.
-
-    A damaged file is set aside together with its side files, and a new store is made, loudly.
-    """
-    try:
-        return _connect_writer(path, secure_delete=secure_delete)
-    except sqlite3.DatabaseError as error:
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_CORRUPT:
-            raise
-        aside = set_aside(path)
-        logger.exception("the store %s is damaged: set aside as %s, starting a new one", path, aside.name)
-        prepare_path(path, create=True)
-        return _connect_writer(path, secure_delete=secure_delete)
-
-
-def _connect_writer(path: Path, *, secure_delete: SecureDelete) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False)
-    try:
-        _prepare_schema(connection, path)
-        _set_pragmas(connection, secure_delete=secure_delete)
-        # begin() waits in its own way; everything else on this connection happens inside its transactions
-        connection.execute("PRAGMA busy_timeout=0")
+        for _ in range(3):
+            connection = _connect(path, "mode=rw")
+            opened.append(connection)
+            if len(opened) == 1:
+                _prepare_schema(connection, path)
+            _set_pragmas(connection, secure_delete)
+        writer, upkeep, reader = opened
+        for connection in (writer, upkeep):
+            # begin() waits in its own way, and a checkpoint shall not wait at all
+            connection.execute("PRAGMA busy_timeout=0")
+        reader.execute("PRAGMA query_only=ON")
     except BaseException:
-        connection.close()
+        for connection in opened:
+            connection.close()
         raise
-    return connection
+    return Connections(writer, upkeep, reader)
 
 
-def connect_reader(path: Path) -> sqlite3.Connection:
-    """A connection that reads, beside a writer of this process."""
-    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False)
-    try:
-        _set_pragmas(connection, secure_delete="fast")
-        connection.execute("PRAGMA query_only=ON")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def connect_read_only(path: Path) -> sqlite3.Connection:
-    """A connection that leaves no trace beside the file.
-
-    ``mode=ro`` alone makes ``-wal`` and ``-shm``. ``immutable=1`` does not, but would miss what is in a WAL; so it is
-    used only where there is no WAL, that is, where nobody has the store open.
-    """
-    wal = path.with_name(path.name + "-wal")
-    mode = "mode=ro" if wal.exists() else "mode=ro&immutable=1"
-    connection = sqlite3.connect(
-        f"file:{quote(str(path))}?{mode}",
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    """A connection for any one thread at a time. It never makes the file, which would get the umask's rights."""
+    return sqlite3.connect(
+        f"file:{quote(os.fsencode(path))}?{mode}",
         uri=True,
         timeout=BUSY_TIMEOUT_SECONDS,
         isolation_level=None,
         check_same_thread=False,
     )
+
+
+def look_at(path: Path) -> None:
+    """Check that there is a store of ours at ``path`` that can be read.
+
+    Raises:
+        StoreError: one of its kinds, saying what to do.
+    """
+    prepare_path(path, create=False)
+    read_once(path, lambda _: None)
+
+
+def read_once(path: Path, function: Callable[[sqlite3.Connection], T]) -> T:
+    """Run ``function`` on a connection that leaves no trace beside the file.
+
+    ``mode=ro`` alone makes ``-wal`` and ``-shm``. ``immutable=1`` does not, but would miss what is in a WAL; so it is
+    used only where there is no WAL, that is, where nobody has the store open. It takes no locks either: what was read
+    while somebody began to write is thrown away.
+
+    Raises:
+        StoreBusy: that happened.
+        StoreError: another of its kinds; what ``function`` raises.
+    """
+    wal = side_file(path, "-wal")
+    alone = not wal.exists()
+    before = path.stat()
     try:
-        if (version := _check_ownership(connection, path)) != SCHEMA_VERSION:
-            msg = f"{path.name} has schema {version}, this version reads {SCHEMA_VERSION}; open it once for writing"
-            raise StoreError(msg, schema=version)
-        connection.execute("PRAGMA query_only=ON")
-        connection.execute("PRAGMA trusted_schema=OFF")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+        connection = _connect(path, "mode=ro&immutable=1" if alone else "mode=ro")
+        try:
+            if (version := _in_snapshot(connection, path)) != SCHEMA_VERSION:
+                msg = f"{path.name} has schema {version}, this version reads {SCHEMA_VERSION}; open it once for writing"
+                raise StoreError(msg, schema=version)
+            connection.execute("PRAGMA query_only=ON")
+            connection.execute("PRAGMA trusted_schema=OFF")
+            return function(connection)
+        finally:
+            connection.close()
+            after = path.stat()
+            if alone and (wal.exists() or (before.st_ino, before.st_mtime_ns) != (after.st_ino, after.st_mtime_ns)):
+                msg = f"another process began to write the store {path.name} while it was read; try again"
+                raise StoreBusy(msg)
+    except sqlite3.Error as error:
+        raise store_error(error, path) from error
 
 
-def _set_pragmas(connection: sqlite3.Connection, *, secure_delete: SecureDelete) -> None:
+def _set_pragmas(connection: sqlite3.Connection, secure_delete: SecureDelete) -> None:
     """What every connection needs; page_size and auto_vacuum are set where the file is made."""
     retry_while_busy(lambda: connection.execute("PRAGMA journal_mode=WAL"))
     connection.execute("PRAGMA synchronous=NORMAL")
@@ -246,56 +223,71 @@ def _set_pragmas(connection: sqlite3.Connection, *, secure_delete: SecureDelete)
     connection.execute("PRAGMA wal_autocheckpoint=4096")
 
 
-def _check_ownership(connection: sqlite3.Connection, path: Path) -> int:
-    """The schema number of the file: 0 for an empty one. Reads only, so that opening takes no write lock.
+def _schema_number(connection: sqlite3.Connection, path: Path) -> int:
+    """The schema number of the file: 0 for an empty one. Inside a transaction: the answers must be of one moment.
 
     Raises:
         SchemaTooNew, ForeignDatabase: nothing was touched.
     """
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if application == 0 and version == 0 and tables == 0:
-        return 0
-    if application != APPLICATION_ID:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application == APPLICATION_ID:
+        if version > SCHEMA_VERSION:
+            msg = (
+                f"{path.name} has schema {version}, made by a newer run-scratch; this one knows {SCHEMA_VERSION}: "
+                "install the newer version"
+            )
+            raise SchemaTooNew(msg, schema=version, known=SCHEMA_VERSION)
+        return int(version)
+    try:
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    except sqlite3.DatabaseError as error:
+        if error_code(error) != sqlite3.SQLITE_CORRUPT:
+            raise
+        tables = 1  # damaged or not, it is not ours to set aside
+    if application or version or tables:
         msg = f"{path.name} is a database of something else; choose another path"
         raise ForeignDatabase(msg, path=str(path))
-    if version > SCHEMA_VERSION:
-        msg = (
-            f"{path.name} has schema {version}, made by a newer run-scratch; this one knows {SCHEMA_VERSION}: "
-            "install the newer version"
-        )
-        raise SchemaTooNew(msg, schema=version, known=SCHEMA_VERSION)
-    return int(version)
+    return 0
+
+
+def _in_snapshot(connection: sqlite3.Connection, path: Path) -> int:
+    """The schema number, without a write lock."""
+    connection.execute("BEGIN")
+    try:
+        return _schema_number(connection, path)
+    finally:
+        connection.execute("COMMIT")
 
 
 def _prepare_schema(connection: sqlite3.Connection, path: Path) -> None:
-    version = _check_ownership(connection, path)
+    version = _in_snapshot(connection, path)
+    if version == SCHEMA_VERSION:
+        if path.stat().st_size <= _CHECKED_AT_MOST:
+            _check_quickly(connection)
+        return
     if version == 0:
         # only before the first table, and before WAL; afterwards they are ignored
         connection.execute("PRAGMA page_size=8192")
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
         # The first switch takes the file for itself, for a moment; SQLite does not wait for it.
         retry_while_busy(lambda: connection.execute("PRAGMA journal_mode=WAL"))
-    if version < SCHEMA_VERSION:
-        begin(connection)
-        try:
-            # another process may have been faster
-            version = _check_ownership(connection, path)
-            if version == 0:
-                _run_script(connection, schema_text())
-                connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-            else:
-                for number in range(version, SCHEMA_VERSION):
-                    _run_script(connection, MIGRATIONS[number])
-            connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-    elif path.stat().st_size <= _CHECKED_AT_MOST:
-        _check_quickly(connection)
+    begin(connection)
+    try:
+        # another process may have been faster
+        version = _schema_number(connection, path)
+        if version == 0:
+            _run_script(connection, schema_text())
+            connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        else:
+            for number in range(version, SCHEMA_VERSION):
+                _run_script(connection, MIGRATIONS[number])
+        connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _check_quickly(connection: sqlite3.Connection) -> None:
@@ -319,19 +311,4 @@ def _run_script(connection: sqlite3.Connection, script: str) -> None:
         if sqlite3.complete_statement(statement):
             connection.execute(statement)
             statement = ""
-
-
-def set_aside(path: Path) -> Path:
-    """Rename a damaged store together with its side files; return its new path.
-
-    They go together: an old WAL beside a new file would bring old rows into it.
-    """
-    number = 1
-    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
-        number += 1
-    path.rename(aside)
-    for suffix in SIDE_FILES:
-        side = path.with_name(path.name + suffix)
-        if side.exists():
-            side.rename(aside.with_name(aside.name + suffix))
-    return aside
+    connection.execute(statement)  # comments, or a last statement without its semicolon

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 import sqlite3
 from collections.abc import Callable
 from functools import partial
@@ -14,45 +12,29 @@ from typing import TypeVar
 from scratch.database import connection as opening
 from scratch.database import maintenance, statements
 from scratch.database.connection import SecureDelete
+from scratch.database.engine import Engine
 from scratch.database.maintenance import Batch, CheckReport, StoreStats
 from scratch.database.statements import Limits, NewEntry
-from scratch.database.worker import CLOSED, GroupCommit, Worker
 from scratch.entries import EntryInfo, Kind, RunInfo, Scope
-from scratch.errors import StoreClosed, StoreError, StoreReadOnly, WrongLoop, WrongProcess
+from scratch.errors import StoreError
 from scratch.windows import SLICE, MatchScan
 
-logger = logging.getLogger("scratch")
 T = TypeVar("T")
 
-CHECKPOINT_AT_BYTES = 4 * 1024 * 1024
-"""A WAL of this size is written back in the background."""
 _SLICES_A_HOP = 16
 VACUUM_STEP_BYTES = 4 * 1024 * 1024
 
 
 class Database:
-    """One open store: a connection that writes and one that reads, each with its thread.
+    """One open store. Tasks of the loop that opened it may share it.
 
-    Tasks of the loop that opened it may share it; threads, other loops and other processes may not (each opens its
-    own, the file is shared). Use :meth:`open`.
+    Threads, other loops and other processes may not (each opens its own, the file is shared). Use :meth:`open`.
     """
 
-    def __init__(self, path: Path, *, secure_delete: SecureDelete, read_only: bool) -> None:
-        self.path = path
-        self.read_only = read_only
-        self._loop = asyncio.get_running_loop()
-        self._pid = os.getpid()
-        self._closed = False
-        self._checkpointing: asyncio.Task[None] | None = None
-        connect_reader = opening.connect_read_only if read_only else opening.connect_reader
-        self._reader = Worker(partial(connect_reader, path), path)
-        self._writer: Worker | None = None
-        self._upkeep: Worker | None = None
-        if not read_only:
-            self._writer = Worker(partial(opening.connect_writer, path, secure_delete=secure_delete), path)
-            # Checkpoints and space-giving wait for the disk; on a thread of their own nobody waits with them.
-            self._upkeep = Worker(partial(opening.connect_writer, path, secure_delete=secure_delete), path)
-            self._commits = GroupCommit(self._writer, path, self._after_commit)
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.path = engine.path
+        self.read_only = engine.read_only
 
     @classmethod
     async def open(cls, path: Path, *, create: bool, read_only: bool, secure_delete: SecureDelete) -> Database:
@@ -61,110 +43,35 @@ class Database:
         Raises:
             StoreError: one of its kinds, saying what to do.
         """
-        await asyncio.to_thread(opening.prepare_path, path, create=create and not read_only)
-        database = cls(path, secure_delete=secure_delete, read_only=read_only)
-        starting = asyncio.ensure_future(database._start())
-        try:
-            await asyncio.shield(starting)
-        except BaseException:
-            while not starting.done():  # cancelled: the threads must have started before they can be ended
-                try:
-                    await asyncio.wait([starting])
-                except asyncio.CancelledError:
-                    continue
-            starting.exception()
-            await database.close()
-            raise
-        return database
-
-    async def _start(self) -> None:
-        # one after the other: the first makes the schema
-        for worker in (self._writer, self._upkeep, self._reader):
-            if worker is not None:
-                await worker.start()
+        return cls(await Engine.open(path, create=create, read_only=read_only, secure_delete=secure_delete))
 
     async def close(self) -> None:
-        """Finish what is being written, then close. Calling it again does nothing.
+        """Finish what is being written, then close. Calling it again does nothing. When cancelled, it still closes.
 
         Raises:
             WrongLoop, WrongProcess: called from another loop or process.
         """
-        if self._closed:
-            return
-        self._check_home()
-        self._closed = True
-        closing = asyncio.ensure_future(self._stop())
-        try:
-            await asyncio.shield(closing)
-        except asyncio.CancelledError:
-            while not closing.done():
-                try:
-                    await asyncio.wait([closing])
-                except asyncio.CancelledError:
-                    continue
-            raise
-
-    async def _stop(self) -> None:
-        if self._writer is not None:
-            await self._commits.finish()
-        if self._checkpointing is not None:
-            await asyncio.wait([self._checkpointing])
-        for worker in (self._reader, self._upkeep, self._writer):
-            if worker is not None and not worker.closed:
-                await worker.close()
-
-    @property
-    def closed(self) -> bool:
-        """Whether :meth:`close` was called."""
-        return self._closed
+        await self._engine.close()
 
     @property
     def abandoned(self) -> bool:
         """Whether it is open in this process: what a finalizer asks."""
-        return not self._closed and os.getpid() == self._pid
-
-    def _check_home(self) -> None:
-        if os.getpid() != self._pid:
-            msg = "this store was opened by another process; open one of your own after a fork"
-            raise WrongProcess(msg)
-        if asyncio.get_running_loop() is not self._loop:
-            msg = "this store belongs to the event loop that opened it; open one in this loop"
-            raise WrongLoop(msg)
-        if self._closed:
-            raise StoreClosed(CLOSED)
-
-    async def _read(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        self._check_home()
-        return await self._reader.call(function)
-
-    async def _write(self, function: Callable[[sqlite3.Connection], T], size: int = 0) -> T:
-        self._check_home()
-        if self._writer is None:
-            msg = "this store was opened for reading only"
-            raise StoreReadOnly(msg)
-        return await self._commits.write(function, size)
-
-    async def _maintain(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        self._check_home()
-        if self._upkeep is None:
-            msg = "this store was opened for reading only"
-            raise StoreReadOnly(msg)
-        return await self._upkeep.call(function)
+        return self._engine.abandoned
 
     # --- runs and agents
 
     async def register(self, scope: Scope, now: int) -> None:
         """Make the run, or join it. Takes no lock when there is nothing to do."""
-        if not await self._read(lambda connection: statements.is_registered(connection, scope)):
-            await self._write(lambda connection: statements.register(connection, scope, now))
+        if not await self._engine.read(lambda connection: statements.is_registered(connection, scope)):
+            await self._engine.write(lambda connection: statements.register(connection, scope, now))
 
     async def is_registered(self, scope: Scope) -> bool:
         """Whether the agent takes part in the run."""
-        return await self._read(lambda connection: statements.is_registered(connection, scope))
+        return await self._engine.read(lambda connection: statements.is_registered(connection, scope))
 
     async def complete_run(self, run_id: str, now: int) -> bool:
         """Set the run's completed_at; whether the run exists."""
-        return await self._write(lambda connection: statements.complete_run(connection, run_id, now))
+        return await self._engine.write(lambda connection: statements.complete_run(connection, run_id, now))
 
     async def delete_run(self, run_id: str) -> bool:
         """Delete a run and all of it, in short steps; whether it existed."""
@@ -177,18 +84,18 @@ class Database:
         )
 
     async def _delete_all(self, name: str, expire: str, step: str, delete: str) -> bool:
-        await self._write(lambda connection: connection.execute(expire, (name,)).rowcount)
-        while await self._write(lambda connection: maintenance.delete_step(connection, step, name)):
+        await self._engine.write(lambda connection: connection.execute(expire, (name,)).rowcount)
+        while await self._engine.write(lambda connection: maintenance.delete_step(connection, step, name)):
             pass
-        return await self._write(lambda connection: connection.execute(delete, (name,)).rowcount) > 0
+        return await self._engine.write(lambda connection: connection.execute(delete, (name,)).rowcount) > 0
 
     async def list_runs(self, now: int) -> list[RunInfo]:
         """All runs, the newest first."""
-        return await self._read(lambda connection: statements.list_runs(connection, now))
+        return await self._engine.read(lambda connection: statements.list_runs(connection, now))
 
     async def run_exists(self, run_id: str) -> bool:
         """Whether the run is registered."""
-        return await self._read(lambda connection: statements.run_exists(connection, run_id))
+        return await self._engine.read(lambda connection: statements.run_exists(connection, run_id))
 
     # --- entries
 
@@ -198,7 +105,7 @@ class Database:
         Raises:
             RunNotFound, LimitExceeded, StoreError: nothing was stored.
         """
-        await self._write(lambda connection: statements.insert_entry(connection, new, limits), new.content.size)
+        await self._engine.write(lambda connection: statements.insert_entry(connection, new, limits), new.content.size)
 
     async def write_note(
         self,
@@ -210,19 +117,19 @@ class Database:
     ) -> int:
         """Write a note; return its version. See :func:`scratch.database.statements.write_note`."""
         write = partial(statements.write_note, new=new, limits=limits, if_version=if_version, append_to=append_to)
-        return await self._write(write, new.content.size)
+        return await self._engine.write(write, new.content.size)
 
     async def renew(self, scope: Scope, key: str, now: int, expires_at: int) -> int | None:
         """Prolong a live handle or note; return when it expires now, None when there is none."""
-        return await self._write(lambda connection: statements.renew(connection, scope, key, now, expires_at))
+        return await self._engine.write(lambda connection: statements.renew(connection, scope, key, now, expires_at))
 
     async def delete_entry(self, scope: Scope, key: str, now: int) -> bool:
         """Delete a live handle or note; whether there was one."""
-        return await self._write(lambda connection: statements.delete_entry(connection, scope, key, now))
+        return await self._engine.write(lambda connection: statements.delete_entry(connection, scope, key, now))
 
     async def get_info(self, scope: Scope, kind: Kind, key: str, now: int) -> EntryInfo | None:
         """A live entry's metadata."""
-        return await self._read(lambda connection: statements.get_info(connection, scope, kind, key, now))
+        return await self._engine.read(lambda connection: statements.get_info(connection, scope, kind, key, now))
 
     async def get_entry(self, scope: Scope, kind: Kind, key: str, now: int) -> tuple[EntryInfo, bytes] | None:
         """A live entry's metadata and its whole content, of one moment."""
@@ -236,13 +143,13 @@ class Database:
                 connection.execute("COMMIT")
             return None if info is None or not found else (info, found[2])
 
-        return await self._read(read)
+        return await self._engine.read(read)
 
     async def list_scope(
         self, scope: Scope, kind: Kind, now: int, *, prefix: str, after: str, limit: int
     ) -> list[EntryInfo]:
         """Live entries of a scope by key."""
-        return await self._read(
+        return await self._engine.read(
             lambda connection: statements.list_scope(
                 connection, scope, kind, now, prefix=prefix, after=after, limit=limit
             )
@@ -250,13 +157,13 @@ class Database:
 
     async def list_run(self, run_id: str, now: int) -> list[EntryInfo]:
         """Live entries of all agents of a run, the oldest first."""
-        return await self._read(lambda connection: statements.list_run(connection, run_id, now))
+        return await self._engine.read(lambda connection: statements.list_run(connection, run_id, now))
 
     async def read_range(
         self, scope: Scope, kind: Kind, key: str, now: int, start: int, stop: int
     ) -> tuple[int, str, bytes] | None:
         """Size, media type and the bytes ``[start, stop)`` of a live entry; None when it is not live."""
-        return await self._read(
+        return await self._engine.read(
             lambda connection: statements.read_range(connection, scope, kind, key, now, start, stop)
         )
 
@@ -269,7 +176,7 @@ class Database:
             found = [statements.read_range(connection, scope, kind, key, now, *one) for one in ranges]
             return [one[2] for one in found if one] if all(found) else None
 
-        return await self._read(read)
+        return await self._engine.read(read)
 
     async def scan(self, scope: Scope, kind: Kind, key: str, now: int, search: MatchScan) -> bool:
         """Feed a live entry to ``search`` to its end, a few MiB a hop; False when it is not live (any more)."""
@@ -286,7 +193,7 @@ class Database:
             return True
 
         while search.next_start is not None:
-            if not await self._read(feed):
+            if not await self._engine.read(feed):
                 return False
         return True
 
@@ -294,64 +201,62 @@ class Database:
 
     async def delete_expired(self, now: int, *, entries: int, seconds: float) -> Batch:
         """Delete some expired entries in one short transaction."""
-        return await self._write(
+        return await self._engine.write(
             lambda connection: maintenance.delete_expired(connection, now, entries=entries, seconds=seconds)
         )
 
     async def count_expired(self, now: int) -> tuple[int, int]:
         """Entries and bytes that a sweep would delete."""
-        return await self._read(lambda connection: maintenance.count_expired(connection, now))
+        return await self._engine.read(lambda connection: maintenance.count_expired(connection, now))
 
     async def delete_orphans(self, limit: int) -> int:
         """Delete the content of up to ``limit`` entries that are gone; return of how many."""
-        # looked for on the reader first: in a sound store there is none, and no lock is taken
-        if not await self._read(lambda connection: maintenance.find_orphans(connection, 1)):
+        # looked for first: in a sound store there is none, and no lock is taken. All pieces are gone through for that
+        # (a million take 0.6 s), so not on the reader, which others wait for.
+        if not await self._engine.maintain(lambda connection: maintenance.find_orphans(connection, 1)):
             return 0
-        return await self._write(lambda connection: maintenance.delete_orphans(connection, limit))
+        return await self._engine.write(lambda connection: maintenance.delete_orphans(connection, limit))
 
     async def give_back_step(self) -> int:
-        """Cut up to 4 MiB of free pages off the file; return the bytes given back, 0 when there is nothing more."""
+        """Cut up to 4 MiB of free pages off the file; return the bytes given back, 0 when there is nothing more.
+
+        Also 0 while another process keeps the lock: the next sweep goes on.
+        """
 
         def step(connection: sqlite3.Connection) -> int:
             before, page_size = maintenance.free_pages(connection)
             if before == 0:
                 return 0
-            opening.retry_while_busy(lambda: maintenance.vacuum_step(connection, VACUUM_STEP_BYTES // page_size))
+            try:
+                opening.retry_while_busy(lambda: maintenance.vacuum_step(connection, VACUUM_STEP_BYTES // page_size))
+            except sqlite3.OperationalError as error:
+                if opening.error_code(error) != sqlite3.SQLITE_BUSY:
+                    raise
+                return 0
             after, _ = maintenance.free_pages(connection)
             return max(0, before - after) * page_size
 
-        return await self._maintain(step)
+        return await self._engine.maintain(step)
 
     async def truncate_wal(self) -> int:
         """Write the WAL back and cut it to nothing when nobody is in the way; return its bytes afterwards."""
 
         def truncate(connection: sqlite3.Connection) -> int:
-            maintenance.checkpoint(connection, "TRUNCATE")
+            if maintenance.wal_bytes(self.path):  # else no lock is taken
+                # PASSIVE does the work beside other writers; TRUNCATE holds the write lock for what is left
+                maintenance.checkpoint(connection, "PASSIVE")
+                maintenance.checkpoint(connection, "TRUNCATE")
             return maintenance.wal_bytes(self.path)
 
-        return await self._maintain(truncate)
-
-    def _after_commit(self) -> None:
-        """Start a checkpoint in the background once the WAL has grown. On the loop, after each group."""
-        if self._checkpointing is None and maintenance.wal_bytes(self.path) > CHECKPOINT_AT_BYTES:
-            self._checkpointing = self._loop.create_task(self._checkpoint(), name="scratch-checkpoint")
-
-    async def _checkpoint(self) -> None:
-        try:
-            if self._upkeep is not None:
-                await self._upkeep.call(lambda connection: maintenance.checkpoint(connection, "PASSIVE"))
-        except StoreError:
-            logger.exception("a checkpoint of %s failed; the next write tries again", self.path.name)
-        finally:
-            self._checkpointing = None
+        return await self._engine.maintain(truncate)
 
     async def stats(self, now: int) -> StoreStats:
         """Figures of the store."""
-        return await self._read(lambda connection: maintenance.read_stats(connection, self.path, now))
+        return await self._engine.read(lambda connection: maintenance.read_stats(connection, self.path, now))
 
     async def check(self, now: int) -> CheckReport:
         """Look at everything that can be wrong."""
-        return await self._read(lambda connection: maintenance.check(connection, self.path, now))
+        return await self._engine.read(lambda connection: maintenance.check(connection, self.path, now))
 
     async def backup(self, target: Path) -> None:
         """Write a consistent, compact copy to ``target`` (0600), which must not exist.
@@ -359,4 +264,18 @@ class Database:
         Raises:
             FileExistsError: it exists.
         """
-        await self._maintain(lambda connection: maintenance.backup(connection, target))
+        made = False
+
+        def copy(connection: sqlite3.Connection) -> None:
+            nonlocal made
+            if self.read_only:  # the file is open with mode=ro; query_only refuses to write the copy as well
+                connection.execute("PRAGMA query_only=OFF")
+            maintenance.backup(connection, target)
+            made = True
+
+        try:
+            await (self._engine.read(copy) if self.read_only else self._engine.maintain(copy))
+        except StoreError:
+            if made:  # out of a file that changed meanwhile
+                await asyncio.to_thread(target.unlink)
+            raise

@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from scratch.database.files import side_file
+
 EXPIRED = "SELECT entry_id, size FROM scratch_entries WHERE expires_at <= ? ORDER BY expires_at LIMIT ?"
 DELETE_IDS = "DELETE FROM scratch_entries WHERE entry_id = ?"
 COUNT_EXPIRED = "SELECT count(*), coalesce(sum(size), 0) FROM scratch_entries WHERE expires_at <= ?"
@@ -110,6 +112,21 @@ def checkpoint(connection: sqlite3.Connection, mode: str) -> bool:
     return not busy
 
 
+def restart_wal(connection: sqlite3.Connection, seconds: float) -> bool:
+    """Write all of the WAL back, so that the next write begins at its start; whether nobody stood in the way.
+
+    Args:
+        connection: Outside a transaction. Other writers wait while it does that.
+        seconds: How long to wait for readers that still need the WAL.
+    """
+    deadline = time.monotonic() + seconds
+    while not checkpoint(connection, "RESTART"):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.001)
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class StoreStats:
     """Figures of a store. Sizes are bytes; ``live`` and ``expired`` count entries (expired: not swept yet)."""
@@ -184,10 +201,10 @@ def check(connection: sqlite3.Connection, path: Path, now: int) -> CheckReport:
 
 
 def wal_bytes(path: Path) -> int:
-    """The size of the WAL, 0 when there is none."""
+    """The size of the WAL, 0 when there is none to be seen."""
     try:
-        return path.with_name(f"{path.name}-wal").stat().st_size
-    except FileNotFoundError:
+        return side_file(path, "-wal").stat().st_size
+    except OSError:
         return 0
 
 
@@ -195,4 +212,8 @@ def backup(connection: sqlite3.Connection, target: Path) -> None:
     """Write a consistent, compact copy to ``target``, which must not exist. Other processes may go on writing."""
     # made by us first, because SQLite would make it with the umask's rights
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
-    connection.execute("VACUUM INTO ?", (str(target),))
+    try:
+        connection.execute("VACUUM INTO ?", (str(target),))
+    except BaseException:
+        target.unlink()  # a part of a copy must not be taken for one
+        raise

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,68 +26,101 @@ GROUP_BYTES = 4 * 1024 * 1024
 
 
 class Worker:
-    """One SQLite connection on its aiosqlite thread. Tasks of the opening loop may share it.
+    """One SQLite connection on its aiosqlite thread. Tasks of one event loop may share it.
 
     aiosqlite's public calls are one statement each; three hops to the thread and back cost three times the work of a
-    small put. So whole functions are handed to the thread, through the method that those calls are made of.
+    small put. So whole functions are put into the thread's queue. They go there without one of aiosqlite's futures:
+    the thread would die, with a traceback, on one whose loop is closed by then.
     """
 
-    def __init__(self, connector: Callable[[], sqlite3.Connection], path: Path) -> None:
-        self._connection = aiosqlite.Connection(connector, 64)
-        # A script that forgets to close the store must still exit; what was acknowledged is committed.
-        self._connection._thread.daemon = True  # noqa: SLF001
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
         self._path = path
+        self._closed = False
+        self._aiosqlite = aiosqlite.Connection(lambda: connection, 64)
+        # A script that forgets to close the store must still exit; what was acknowledged is committed.
+        self._aiosqlite._thread.daemon = True  # noqa: SLF001
+        self._aiosqlite._thread.start()  # noqa: SLF001
 
-    async def start(self) -> None:
-        """Connect, on the thread."""
-        try:
-            await self._connection
-        except sqlite3.Error as error:
-            raise store_error(error, self._path) from error
+    def submit(self, function: Callable[[sqlite3.Connection], T], done: Callable[[T | BaseException], None]) -> None:
+        """Run ``function`` on the thread, then call ``done`` on the loop with its result, or with what it raised.
+
+        ``done`` is not called when the loop is closed by then. Errors of sqlite3 arrive as the named StoreError.
+        """
+        loop = asyncio.get_running_loop()
+        if self._closed:
+            loop.call_soon(done, StoreClosed(CLOSED))
+            return
+        connection, path = self._connection, self._path  # not self: the queue must not keep a forgotten store
+
+        def job() -> None:
+            outcome: T | BaseException
+            try:
+                outcome = function(connection)
+            except BaseException as error:  # noqa: BLE001 - handed on
+                outcome = named(error, path)
+            with suppress(RuntimeError):  # the loop is closed, and nobody waits
+                loop.call_soon_threadsafe(done, outcome)
+
+        self._put(job)
+
+    def _put(self, job: Callable[[], object]) -> None:
+        self._aiosqlite._tx.put_nowait((None, job))  # noqa: SLF001
 
     async def call(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        """Run ``function`` on the thread. When cancelled, it still waits for the function to return.
-
-        The thread cannot be interrupted, and must not call back into a loop that is gone by then.
+        """Run ``function`` on the thread and return what it returns. Cancelling does not stop it.
 
         Raises:
-            StoreError: the named error for what sqlite3 raised, or StoreClosed.
+            StoreError: the named error for what sqlite3 raised, or StoreClosed; and whatever else it raises.
         """
-        if self.closed:
-            raise StoreClosed(CLOSED)
-        try:
-            return await self._connection._execute(self._run, function)  # type: ignore[no-any-return, no-untyped-call]  # noqa: SLF001
-        except asyncio.CancelledError:
-            await self._settle()
-            raise
-        except sqlite3.Error as error:
-            raise store_error(error, self._path) from error
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.submit(function, partial(settle, future))
+        return await future
 
-    @property
-    def closed(self) -> bool:
-        """Whether the connection is closed (or was never made)."""
-        return self._connection._connection is None or not self._connection._running  # noqa: SLF001
+    def close(self) -> asyncio.Future[None]:
+        """Do what is queued, close the connection and end the thread; the future is done when that is done."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        thread = self._aiosqlite._thread  # noqa: SLF001
 
-    def _run(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        return function(self._connection._conn)  # noqa: SLF001
+        def done(outcome: BaseException | None) -> None:
+            thread.join()  # it has nothing left to do
+            settle(future, outcome)
 
-    async def _settle(self) -> None:
-        """Wait until the thread has done all that it was given, whoever cancels."""
-        if self.closed:
-            return
-        done = asyncio.ensure_future(self._connection._execute(int))  # type: ignore[no-untyped-call]  # noqa: SLF001
-        while not done.done():
-            try:
-                await asyncio.shield(done)
-            except asyncio.CancelledError:
-                continue
+        self.submit(sqlite3.Connection.close, done)
+        self._end()
+        return future
 
-    async def close(self) -> None:
-        """Close the connection and end the thread."""
-        try:
-            await self._connection.close()
-        except sqlite3.Error as error:
-            raise store_error(error, self._path) from error
+    def _end(self) -> None:
+        self._closed = True
+        # stop() on its own thread: there it finds no loop, and makes no future
+        self._put(self._aiosqlite.stop)
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self._put(self._connection.close)
+            self._end()
+
+
+def settle(future: asyncio.Future[T], outcome: T | BaseException) -> None:
+    """Give a waiting task its result, or what was raised; nothing when it was cancelled meanwhile."""
+    if future.done():
+        return
+    if isinstance(outcome, BaseException):
+        future.set_exception(outcome)
+        future.exception()  # counts as seen: a task that is cancelled just now will not look at it
+    else:
+        future.set_result(outcome)
+
+
+def named(error: BaseException, path: Path) -> BaseException:
+    """The StoreError for an error of sqlite3; any other error as it is."""
+    if isinstance(error, sqlite3.Error):
+        store = store_error(error, path)
+        store.__cause__ = error
+        return store
+    if isinstance(error, StopIteration):  # a future does not take it
+        return RuntimeError(f"a function on the store's thread raised {error!r}")
+    return error
 
 
 @dataclass(slots=True)
@@ -100,17 +134,21 @@ class GroupCommit:
     """Writes that wait for the thread are committed together, each acknowledged after that commit, each failing alone.
 
     A lone write does not wait for company: it is taken at once, and those that come meanwhile form the next group.
+    All of it is callbacks. A task could be cancelled by a loop that ends, and every waiting write with it.
     """
 
-    def __init__(self, worker: Worker, path: Path, after_commit: Callable[[], None]) -> None:
+    def __init__(self, worker: Worker, path: Path, after_commit: Callable[[int], None]) -> None:
         self._worker = worker
         self._path = path
         self._after_commit = after_commit
         self._waiting: deque[_Write[Any]] = deque()
-        self._task: asyncio.Task[None] | None = None
+        self._running = False
+        self._idle: list[asyncio.Future[None]] = []
 
     async def write(self, function: Callable[[sqlite3.Connection], T], size: int = 0) -> T:
         """Run ``function`` in a transaction; return when that is committed.
+
+        Cancelled, it is not run when it was still waiting; else it is committed all the same.
 
         Args:
             function: What to do, synchronous, in one transaction; raising takes back what it did, and only that.
@@ -119,41 +157,32 @@ class GroupCommit:
         Raises:
             StoreError: nothing was written.
         """
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
         self._waiting.append(_Write(function, size, future))
-        if self._task is None:
-            self._task = asyncio.create_task(self._drain(), name="scratch-group-commit")
+        if not self._running:
+            self._running = True
+            loop.call_soon(self._start_group)  # with all that come in this turn of the loop
         return await future
 
-    async def finish(self) -> None:
-        """Wait until no write is waiting."""
-        while self._task is not None:
-            await asyncio.wait([self._task])
+    def finish(self) -> asyncio.Future[None]:
+        """A future that is done when no write is waiting."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._running:
+            self._idle.append(future)
+        else:
+            future.set_result(None)
+        return future
 
-    async def _drain(self) -> None:
-        """Commit group after group until none waits. Cancelled at a loop's end, it finishes what waits first."""
-        cancelled = False
-        try:
-            while group := self._next_group():
-                outcomes: list[object] = []
-                try:
-                    await self._worker.call(partial(self._commit, group, outcomes))
-                except asyncio.CancelledError:
-                    cancelled = True  # call() has waited for the commit all the same
-                except Exception as error:  # noqa: BLE001 - handed to each waiting task
-                    outcomes = [error] * len(group)
-                for write, outcome in zip(group, outcomes, strict=True):
-                    if write.future.done():
-                        continue  # cancelled meanwhile
-                    if isinstance(outcome, Exception):
-                        write.future.set_exception(outcome)
-                    else:
-                        write.future.set_result(outcome)
-                self._after_commit()
-        finally:
-            self._task = None
-        if cancelled:
-            raise asyncio.CancelledError
+    def _start_group(self) -> None:
+        group = self._next_group()
+        if group:
+            self._worker.submit(partial(_commit, group, self._path), partial(self._end_group, group))
+            return
+        self._running = False
+        for future in self._idle:
+            settle(future, None)
+        self._idle.clear()
 
     def _next_group(self) -> list[_Write[Any]]:
         group: list[_Write[Any]] = []
@@ -165,33 +194,41 @@ class GroupCommit:
                 size += write.size
         return group
 
-    def _commit(self, group: list[_Write[Any]], outcomes: list[object], connection: sqlite3.Connection) -> None:
-        """On the thread: one transaction. Never raises; ``outcomes`` gets a result or an exception for each write."""
+    def _end_group(self, group: list[_Write[Any]], outcomes: Sequence[object] | BaseException) -> None:
+        if isinstance(outcomes, BaseException):
+            outcomes = [outcomes] * len(group)
+        for write, outcome in zip(group, outcomes, strict=True):
+            settle(write.future, outcome)
+        size = sum(write.size for write in group)
+        group.clear()  # the thread keeps its last job until it gets another one: not the contents with it
         try:
-            begin(connection)
-            outcomes.extend(self._one(connection, write) for write in group)
-            connection.execute("COMMIT")
-        except Exception as error:  # noqa: BLE001 - each write gets it
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            outcomes[:] = [self._named(error) for _ in group]
+            self._after_commit(size)
+        finally:
+            self._start_group()
 
-    def _one(self, connection: sqlite3.Connection, write: _Write[Any]) -> object:
-        connection.execute("SAVEPOINT one")
-        try:
-            result = write.function(connection)
-        except Exception as error:
-            if not connection.in_transaction:
-                raise  # SQLite took back the whole transaction (a full disk can do that): all have failed
-            connection.execute("ROLLBACK TO one")
-            connection.execute("RELEASE one")
-            return self._named(error)
+
+def _commit(group: Sequence[_Write[Any]], path: Path, connection: sqlite3.Connection) -> list[object]:
+    """On the thread: one transaction. Returns for each write its result, or the exception that it raised."""
+    begin(connection)
+    try:
+        outcomes = [_one(connection, write, path) for write in group]
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return outcomes
+
+
+def _one(connection: sqlite3.Connection, write: _Write[Any], path: Path) -> object:
+    connection.execute("SAVEPOINT one")
+    try:
+        result = write.function(connection)
+    except BaseException as error:
+        if not connection.in_transaction:
+            raise  # SQLite took back the whole transaction (a full disk can do that): all have failed
+        connection.execute("ROLLBACK TO one")
         connection.execute("RELEASE one")
-        return result
-
-    def _named(self, error: Exception) -> Exception:
-        if not isinstance(error, sqlite3.Error):
-            return error
-        named = store_error(error, self._path)
-        named.__cause__ = error
-        return named
+        return named(error, path)
+    connection.execute("RELEASE one")
+    return result

@@ -1,0 +1,158 @@
+"""The store's file: whether its place is safe, making it, and setting a damaged one aside."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from scratch.errors import StoreCorrupt, StoreMissing, StoreReadOnly, UnsafePath
+
+logger = logging.getLogger("scratch")
+
+SIDE_FILES = ("-wal", "-shm", "-journal")
+MOUNTS = Path("/proc/mounts")
+_SHARED_FILE_SYSTEMS = frozenset(
+    {
+        "9p",
+        "afs",
+        "ceph",
+        "cifs",
+        "fuse.sshfs",
+        "glusterfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "smb3",
+        "smbfs",
+        "virtiofs",
+    }
+)
+
+
+def side_file(path: Path, suffix: str) -> Path:
+    """The file that SQLite keeps beside ``path``."""
+    return path.with_name(path.name + suffix)
+
+
+def prepare_path(path: Path, *, create: bool) -> None:
+    """Check that ``path`` is a safe place, and make the file (0600) and its folder (0700) where wanted.
+
+    Raises:
+        UnsafePath: a link, not a regular file, or a network file system.
+        StoreMissing: there is no file and ``create`` is false.
+        StoreReadOnly: the file or its folder cannot be made or reached.
+    """
+    try:
+        _prepare_path(path, create=create)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = getattr(error, "strerror", None) or error
+        msg = f"{path.name!r} cannot be made or reached: check the rights of its folder ({reason})"
+        raise StoreReadOnly(msg, path=str(path)) from error
+
+
+def _prepare_path(path: Path, *, create: bool) -> None:
+    if path.is_symlink():
+        msg = f"{path.name} is a symbolic link, which could lead a write anywhere; give the path that it points to"
+        raise UnsafePath(msg, path=str(path))
+    if not path.exists():
+        if not create:
+            msg = f"there is no store at {path}"
+            raise StoreMissing(msg, path=str(path))
+        for parent in reversed([p for p in path.parents if not p.exists()]):
+            parent.mkdir(mode=0o700, exist_ok=True)
+        make_file(path)
+    if not path.is_file():
+        msg = f"{path.name} is not a regular file"
+        raise UnsafePath(msg, path=str(path))
+    kind = file_system(path)
+    if kind in _SHARED_FILE_SYSTEMS:
+        msg = f"{path.name} lies on {kind}, where SQLite's WAL does not work; choose a path on a local disk"
+        raise UnsafePath(msg, path=str(path), file_system=kind)
+    folder = path.parent.stat()
+    if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
+        logger.warning("the folder of %s can be written by everyone: others can replace the store", path)
+    if path.stat().st_mode & 0o077:
+        logger.warning("%s can be read by others; 'chmod 600' it", path)
+
+
+def make_file(path: Path) -> None:
+    """Make an empty file (0600), unless another process was faster."""
+    # O_EXCL: closing a descriptor of a file that is there would drop the locks that this process holds on it
+    flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        os.close(os.open(path, flags, 0o600))
+    except FileExistsError:
+        return
+
+
+def file_system(path: Path) -> str | None:
+    """The type of the file system that ``path`` lies on, or None where that cannot be told."""
+    try:
+        lines = MOUNTS.read_bytes().splitlines()
+    except OSError:
+        return None
+    target = path.resolve()
+    best, kind = -1, None
+    for line in lines:
+        fields = line.split(b" ")
+        if len(fields) < 3:  # noqa: PLR2004 - device, mount point, type
+            continue
+        # a space in a mount point, say, is written as \040
+        point = re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8) & 0xFF]), fields[1])
+        mount = Path(os.fsdecode(point))
+        if (target == mount or mount in target.parents) and len(mount.parts) >= best:
+            best, kind = len(mount.parts), os.fsdecode(fields[2])
+    return kind
+
+
+@contextmanager
+def folder_lock(folder: Path, *, exclusive: bool) -> Iterator[None]:
+    """Wait until nobody sets a damaged store in ``folder`` aside (or, exclusive, opens one there), and keep it so."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        try:
+            yield
+        finally:
+            # said, and not left to close(): a process that was forked meanwhile has this descriptor too
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
+def set_aside(path: Path, damaged: os.stat_result) -> Path | None:
+    """Rename a damaged store together with its side files and make an empty file; return where the old one is now.
+
+    They go together: an old WAL beside a new file would bring old rows into it.
+
+    Args:
+        path: Where it is.
+        damaged: The file that was found damaged. None is returned when it is not there any more: another process
+            was faster, and what is there now is the new store.
+
+    Raises:
+        StoreCorrupt: it cannot be renamed.
+    """
+    try:
+        with folder_lock(path.parent, exclusive=True):
+            if not os.path.samestat(path.stat(), damaged):
+                return None
+            number = 1
+            while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+                number += 1
+            path.rename(aside)
+            for suffix in SIDE_FILES:
+                if (side := side_file(path, suffix)).exists():
+                    side.rename(side_file(aside, suffix))
+            make_file(path)
+    except OSError as error:
+        msg = f"the store {path.name} is damaged and cannot be set aside ({error.strerror}); choose another path"
+        raise StoreCorrupt(msg, path=str(path)) from error
+    return aside
