@@ -105,7 +105,12 @@ def decode_text(data: bytes) -> str:
 
 def new_handle() -> str:
     """A handle that nobody guesses: 12 of 31 letters and digits, about 59 bits."""
-    return "r_" + "".join(secrets.choice(_HANDLE_ALPHABET) for _ in range(12))
+    number = secrets.randbelow(len(_HANDLE_ALPHABET) ** 12)
+    letters = []
+    for _ in range(12):
+        number, index = divmod(number, len(_HANDLE_ALPHABET))
+        letters.append(_HANDLE_ALPHABET[index])
+    return "r_" + "".join(letters)
 
 
 def looks_like_handle(key: str) -> bool:

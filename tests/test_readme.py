@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
+
+from scratch.cli.main import cli
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -35,6 +39,21 @@ def test_the_python_example_runs_word_for_word(tmp_path: Path) -> None:
     assert hits.startswith("1 ")
     assert '"status": "ERROR"}' in hits
     assert note == "look at row 700"
+
+
+def test_every_command_is_in_the_table_and_has_help_with_an_example() -> None:
+    table = "".join(line for line in README.splitlines(keepends=True) if line.startswith("| `scratch "))
+    assert set(re.findall(r"`scratch (\w+)", table)) == set(cli.commands)
+    for command in cli.commands.values():
+        with click.Context(command, info_name=command.name) as context:
+            text = command.get_help(context)
+        assert re.search(rf"(Example|Examples):\n(.*\n)*?.*scratch .*{command.name}", text), command.name
+
+
+def test_every_option_that_the_table_names_exists() -> None:
+    for name, rest in re.findall(r"^\| `scratch (\w+)(.*)$", README, re.MULTILINE):
+        known = {option for parameter in cli.commands[name].params for option in parameter.opts}
+        assert set(re.findall(r"--[a-z-]+", rest)) <= known
 
 
 def test_both_commands_that_do_everything_are_named() -> None:
