@@ -285,19 +285,15 @@ class RunScratch:
             binary=binary,
             shown=windows.MAX_MATCHES_SHOWN,
         )
-        planned: list[tuple[int, int, list[int]]] = []
-        next_offset = None
-        texts: list[bytes] | None = []
-        if await self._database.scan(self._scope, Kind.HANDLE, handle, now, search):
-            planned, next_offset = windows.plan_windows(
-                search.found, context=context, max_windows=max_windows, size=info.size
-            )
-            margin = windows.MARGIN
-            ranges = [(max(0, start - margin), end + margin) for start, end, _ in planned]
-            texts = await self._database.read_ranges(self._scope, Kind.HANDLE, handle, now, ranges)
-        elif search.next_start is not None:
-            texts = None
-        if texts is None:  # deleted while it was searched
+        # a handle can be deleted at any time while it is searched
+        if not await self._database.scan(self._scope, Kind.HANDLE, handle, now, search):
+            raise self._not_found(Kind.HANDLE, handle)
+        planned, next_offset = windows.plan_windows(
+            search.found, context=context, max_windows=max_windows, size=info.size
+        )
+        ranges = [(max(0, start - windows.MARGIN), end + windows.MARGIN) for start, end, _ in planned]
+        texts = await self._database.read_ranges(self._scope, Kind.HANDLE, handle, now, ranges)
+        if texts is None:
             raise self._not_found(Kind.HANDLE, handle)
         return Matches(
             windows=tuple(
@@ -407,6 +403,9 @@ class RunScratch:
             if not isinstance(value, str) or not value.isprintable():
                 msg = f"{name} must be printable text"
                 raise InvalidArgument(msg, argument=name)
+        if not isinstance(kind, Kind):
+            msg = "kind must be a Kind, such as Kind.NOTE"
+            raise InvalidArgument(msg, argument="kind")
         return await self._database.list_scope(self._scope, kind, self._now(), prefix=prefix, after=after, limit=limit)
 
     async def delete(self, key: str) -> bool:

@@ -1,11 +1,13 @@
-"""What is not live does not exist for any verb, swept or not."""
+"""Expiry: what is not live does not exist for any verb, whether swept or not, whatever the clock does."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from zoneinfo import ZoneInfo
+from typing import Any
 
 import pytest
 
@@ -16,171 +18,255 @@ from scratch import (
     Kind,
     NoteNotFound,
     RunScratch,
-    ScratchError,
     ScratchStore,
 )
-from scratch.clock import expiry_ms
-from tests.support import Clock, query
+from tests.support import Clock, count_entries, query
 
-NOW = 1_800_000_000
+NOW = datetime.fromtimestamp(1_800_000_000, UTC)
+
+
+async def spill(run: RunScratch, **life: Any) -> str:
+    captured = await run.capture(query("x" * 20_000), **life)
+    assert captured.handle is not None
+    return captured.handle
 
 
 async def test_what_has_expired_is_gone_for_every_verb_before_any_sweep(
     store: ScratchStore, run: RunScratch, clock: Clock
-) -> None:  # C101, C105
-    handle = (await run.capture(query("x" * 10_000), ttl=1)).handle
-    assert handle is not None
-    await run.write("plan", "x", ttl=1)
+) -> None:  # C101 C103
+    handle = await spill(run, ttl=1)
+    await run.write("note", "x", ttl=1)
     clock.advance(2)
-    gone: list[Callable[[], Awaitable[object]]] = [
-        lambda: run.read_handle(handle),
-        lambda: run.read_handle(handle, match="x"),
-        lambda: run.renew(handle, 60),
+    calls: list[tuple[type[Exception], Callable[[], Awaitable[object]]]] = [
+        (HandleNotFound, lambda: run.read_handle(handle)),
+        (HandleNotFound, lambda: run.read_handle(handle, match="x")),
+        (HandleNotFound, lambda: run.renew(handle, 60)),
+        (NoteNotFound, lambda: run.read("note")),
+        (NoteNotFound, lambda: run.renew("note", 60)),
     ]
-    for verb in gone:
-        with pytest.raises(HandleNotFound, match="run the tool again, do not retry"):  # C103
-            await verb()
-    for note_verb in (run.read("plan"), run.renew("plan", 60)):
-        with pytest.raises(NoteNotFound):
-            await note_verb
-    assert await run.list() == []
-    assert await run.list(kind=Kind.HANDLE) == []
+    for error, call in calls:
+        with pytest.raises(error, match="no live"):
+            await call()
+    with pytest.raises(HandleNotFound, match="run the tool again"):
+        await run.read_handle(handle)
+    assert not await run.delete(handle)
+    assert not await run.delete("note")
+    assert await run.list() == await run.list(kind=Kind.HANDLE) == []
     assert await store.list_scratch_entries_for_run("run-42") == []
-    assert await run.delete("plan") is False
-    assert await run.delete(handle) is False
+    (info,) = await store.list_runs()
+    assert (info.entries, info.size) == (0, 0)
     stats = await store.stats()
     assert (stats.live, stats.expired) == (0, 2)
-    assert [(info.entries, info.size) for info in await store.list_runs()] == [(0, 0)]
+    assert count_entries(store.path) == 2  # they are still there, for the sweep
 
 
-async def test_an_entry_lives_up_to_its_time_and_not_at_it(run: RunScratch, clock: Clock) -> None:
-    await run.write("plan", "x", ttl=10)
+async def test_life_ends_at_its_last_millisecond(run: RunScratch, clock: Clock) -> None:
+    await run.write("note", "x", ttl=10)
     clock.advance(9.999)
-    assert (await run.read("plan")).text == "x"
+    assert (await run.read("note")).text == "x"
     clock.advance(0.001)
     with pytest.raises(NoteNotFound):
-        await run.read("plan")
+        await run.read("note")
 
 
-async def test_an_expired_note_is_written_anew_from_version_one(run: RunScratch, clock: Clock) -> None:
-    await run.write("plan", "x", ttl=1)
-    await run.write("plan", "y", ttl=1)
-    clock.advance(2)
-    assert await run.write("plan", "z", if_version=0) == 1
-    clock.advance(4_000)
-    assert await run.write("plan", "a", append=True) == 1
-    assert (await run.read("plan")).text == "a"
+async def test_reading_prolongs_nothing(run: RunScratch, clock: Clock) -> None:
+    handle = await spill(run, ttl=10)
+    await run.write("note", "x", ttl=10)
+    for _ in range(9):
+        clock.advance(1)
+        await run.read_handle(handle)
+        await run.read_handle(handle, match="x")
+        await run.read("note")
+        await run.list()
+    clock.advance(1)
+    with pytest.raises(HandleNotFound):
+        await run.read_handle(handle)
+    assert await run.list() == []
 
 
-async def test_reading_prolongs_nothing_and_renewing_never_revives_nor_shortens(
-    run: RunScratch, clock: Clock
-) -> None:  # C102
-    await run.write("plan", "x", ttl=100)
-    await run.read("plan")
-    assert (await run.read("plan")).info.expires == datetime.fromtimestamp(NOW + 100, UTC)
-    assert await run.renew("plan", 10) == datetime.fromtimestamp(NOW + 100, UTC)
-    assert await run.renew("plan", timedelta(seconds=200)) == datetime.fromtimestamp(NOW + 200, UTC)
-    clock.advance(201)
-    with pytest.raises(NoteNotFound):
-        await run.renew("plan", 1_000)
+# --- how long
 
 
-async def test_appending_never_shortens_a_life_and_overwriting_sets_it(run: RunScratch) -> None:
-    await run.write("plan", "x", ttl=86_400)
-    await run.write("plan", "y", append=True)
-    assert (await run.read("plan")).info.expires_at == (NOW + 86_400) * 1000
-    await run.write("plan", "z")
-    assert (await run.read("plan")).info.expires_at == (NOW + DEFAULT_TTL) * 1000
-
-
-async def test_a_store_has_a_default_of_its_own(path: Path, clock: Clock) -> None:
-    async with ScratchStore.open(path, ttl=timedelta(minutes=2), clock=clock) as store:
-        run = await store.run("r", agent_id="a")
-        await run.write("plan", "x")
-        assert (await run.read("plan")).info.expires_at == (NOW + 120) * 1000
+async def test_an_hour_is_the_default_and_the_store_may_say_otherwise(path: Path, clock: Clock) -> None:
+    assert DEFAULT_TTL == 3_600
+    for ttl, seconds in ((None, 3_600), (60, 60), (timedelta(days=2), 172_800), (0.25, 0.25)):
+        async with ScratchStore.open(path, clock=clock, **({} if ttl is None else {"ttl": ttl})) as store:  # type: ignore[arg-type]  # one of two keywords
+            run = await store.run("run-42", agent_id=f"agent {ttl}")
+            await run.write("note", "x")
+            await spill(run)
+            for info in [*await run.list(), *await run.list(kind=Kind.HANDLE)]:
+                assert info.expires_at == 1_800_000_000_000 + seconds * 1_000
+                assert info.expires == NOW + timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize(
-    "zone", [UTC, timezone(timedelta(hours=14)), timezone(timedelta(hours=-11)), ZoneInfo("Asia/Kolkata")]
-)
-async def test_a_time_means_the_same_in_every_zone(run: RunScratch, zone: timezone) -> None:  # C111
-    await run.write("plan", "x", expires_at=datetime.fromtimestamp(NOW + 60, zone))
-    assert (await run.read("plan")).info.expires_at == (NOW + 60) * 1000
-
-
-def test_a_time_in_the_hour_that_comes_twice_is_told_apart() -> None:
-    zone = ZoneInfo("America/Los_Angeles")
-    first = datetime(2026, 11, 1, 1, 30, tzinfo=zone, fold=0)
-    times = [expiry_ms(0, ttl=None, expires_at=at, default_ttl=1) for at in (first, first.replace(fold=1))]
-    assert times[1] - times[0] == 3_600_000
-    assert times[0] == first.timestamp() * 1000
-
-
-@pytest.mark.parametrize(
-    "expires_at",
+    ("life", "milliseconds"),
     [
-        datetime(2050, 1, 1),  # noqa: DTZ001 - C112: naive
-        datetime(2001, 1, 1, tzinfo=UTC),
-        datetime.fromtimestamp(NOW, UTC),
-        datetime(9999, 1, 1, tzinfo=UTC),
-        NOW + 60,
-        "2050-01-01T00:00:00Z",
+        ({"ttl": 1}, 1_000),
+        ({"ttl": 1.5}, 1_500),
+        ({"ttl": 0.0001}, 1),  # never nothing
+        ({"ttl": timedelta(minutes=2)}, 120_000),
+        ({"ttl": 100 * 366 * 24 * 3_600}, 100 * 366 * 24 * 3_600_000),
+        ({"expires_at": NOW + timedelta(seconds=5)}, 5_000),
+        ({"expires_at": (NOW + timedelta(seconds=5)).astimezone(timezone(timedelta(hours=14)))}, 5_000),  # C111
+        ({"expires_at": (NOW + timedelta(seconds=5)).astimezone(timezone(-timedelta(hours=11)))}, 5_000),
+        ({"expires_at": NOW + timedelta(microseconds=1_999)}, 1),
     ],
 )
-async def test_a_naive_a_past_and_no_time_at_all_are_refused(run: RunScratch, expires_at: datetime) -> None:
-    for verb in (run.write("plan", "x", expires_at=expires_at), run.capture(query("x"), expires_at=expires_at)):
-        with pytest.raises(InvalidArgument) as refused:
-            await verb
-        assert refused.value.data["argument"] == "expires_at"
+async def test_a_life_is_seconds_a_timedelta_or_an_aware_time(
+    run: RunScratch, life: dict[str, Any], milliseconds: int
+) -> None:
+    await run.write("note", "x", **life)
+    handle = await spill(run, **life)
+    assert (await run.read("note")).info.expires_at == 1_800_000_000_000 + milliseconds
+    (info,) = await run.list(kind=Kind.HANDLE)
+    assert (info.key, info.expires_at) == (handle, 1_800_000_000_000 + milliseconds)
 
 
-async def test_two_ways_to_say_it_are_one_too_many(run: RunScratch) -> None:
-    with pytest.raises(InvalidArgument, match="not both"):
-        await run.write("plan", "x", ttl=1, expires_at=datetime.fromtimestamp(NOW + 60, UTC))
+BAD_LIVES: list[dict[str, Any]] = [
+    {"ttl": 0},
+    {"ttl": -1},
+    {"ttl": True},
+    {"ttl": "60"},
+    {"ttl": float("nan")},
+    {"ttl": float("inf")},
+    {"ttl": 10**400},
+    {"ttl": timedelta(0)},
+    {"ttl": timedelta(days=40_000)},
+    {"ttl": [60]},
+    {"expires_at": datetime(2100, 1, 1)},  # noqa: DTZ001 - C112: naive
+    {"expires_at": NOW},
+    {"expires_at": NOW - timedelta(seconds=1)},
+    {"expires_at": NOW + timedelta(microseconds=999)},
+    {"expires_at": datetime.max.replace(tzinfo=UTC)},
+    {"expires_at": datetime.min.replace(tzinfo=timezone(timedelta(hours=14)))},
+    {"expires_at": 1_900_000_000},
+    {"expires_at": "2100-01-01T00:00:00Z"},
+    {"ttl": 60, "expires_at": NOW + timedelta(seconds=60)},
+]
 
 
-@pytest.mark.parametrize(
-    "ttl",
-    [0, -1, 0.0, float("nan"), float("inf"), True, "60", 10**400, 2**32 + 2, 2**63, timedelta(0), timedelta.max],
-)
-async def test_a_life_of_no_time_or_of_centuries_is_refused(run: RunScratch, path: Path, ttl: float) -> None:  # C152
-    await run.write("plan", "x")
-    for verb in (run.write("plan", "y", ttl=ttl), run.capture(query("x"), ttl=ttl), run.renew("plan", ttl)):
-        with pytest.raises(InvalidArgument) as refused:
-            await verb
-        assert refused.value.data["argument"] == "ttl"
-    with pytest.raises(InvalidArgument):
-        ScratchStore.open(path, ttl=ttl)
+@pytest.mark.parametrize("life", BAD_LIVES)
+async def test_a_bad_life_is_refused_by_name_and_nothing_is_stored(
+    store: ScratchStore, run: RunScratch, life: dict[str, Any]
+) -> None:
+    for call in (run.write("note", "x", **life), run.capture(query("x" * 20_000), **life)):
+        with pytest.raises(InvalidArgument) as caught:
+            await call
+        assert caught.value.data["argument"] in life
+    if "ttl" in life and "expires_at" not in life:
+        await run.write("note", "x")
+        with pytest.raises(InvalidArgument):
+            await run.renew("note", life["ttl"])
+        await run.delete("note")
+    assert count_entries(store.path) == 0
 
 
-@pytest.mark.parametrize("ttl", [2**31, 0.001, 1e-9, timedelta(milliseconds=1)])
-async def test_a_long_and_a_short_life_are_taken(run: RunScratch, ttl: float) -> None:
-    await run.write("plan", "x", ttl=ttl)
-    assert (await run.read("plan")).text == "x"
+@pytest.mark.parametrize("zone", ["Asia/Kolkata", "Pacific/Kiritimati", "America/Los_Angeles"])
+async def test_the_machines_time_zone_means_nothing(
+    run: RunScratch, clock: Clock, monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:  # C112
+    old = os.environ.get("TZ")
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        await run.write("note", "x", expires_at=datetime.fromtimestamp(clock.now + 10, UTC).astimezone())
+        assert (await run.read("note")).info.expires == NOW + timedelta(seconds=10)
+        with pytest.raises(InvalidArgument, match="with a time zone"):
+            await run.write("note", "x", expires_at=datetime.now() + timedelta(hours=30))  # noqa: DTZ005 - on purpose
+    finally:
+        monkeypatch.delenv("TZ") if old is None else monkeypatch.setenv("TZ", old)
+        time.tzset()
 
 
-async def test_a_clock_that_steps_back_deletes_nothing_and_a_sweep_only_what_is_over(
+# --- living longer
+
+
+async def test_renewing_prolongs_what_is_live_and_never_shortens(run: RunScratch, clock: Clock) -> None:
+    handle = await spill(run, ttl=10)
+    await run.write("note", "x", ttl=10)
+    for key in (handle, "note"):
+        assert await run.renew(key, 100) == NOW + timedelta(seconds=100)
+        assert await run.renew(key, timedelta(seconds=5)) == NOW + timedelta(seconds=100)
+    assert (await run.read("note")).version == 1  # no new version
+    clock.advance(99)
+    assert (await run.read_handle(handle)).size == 20_000
+    assert await run.renew("note", 10) == NOW + timedelta(seconds=109)
+
+
+async def test_what_has_expired_does_not_come_back(run: RunScratch, clock: Clock) -> None:  # C102
+    handle = await spill(run, ttl=10)
+    await run.write("note", "old", ttl=10)
+    clock.advance(10)
+    with pytest.raises(HandleNotFound):
+        await run.renew(handle, 1_000)
+    with pytest.raises(NoteNotFound):
+        await run.renew("note", 1_000)
+    with pytest.raises(HandleNotFound):
+        await run.read_handle(handle)
+    assert await run.write("note", " new", append=True) == 1  # nothing to add to
+    assert (await run.read("note")).text == " new"
+    assert (await run.read("note")).info.created_at == 1_800_000_010_000
+
+
+async def test_a_new_version_has_the_life_that_its_writer_gives(run: RunScratch, clock: Clock) -> None:
+    await run.write("note", "x", ttl=100)
+    await run.write("note", "y", ttl=10)
+    assert (await run.read("note")).info.expires_at == 1_800_000_010_000
+    await run.write("note", "z", ttl=1, append=True)  # adding never shortens
+    assert (await run.read("note")).info.expires_at == 1_800_000_010_000
+    await run.write("note", "z", ttl=50, append=True)
+    assert (await run.read("note")).info.expires_at == 1_800_000_050_000
+
+
+async def test_an_expired_version_is_no_version(run: RunScratch, clock: Clock) -> None:
+    await run.write("note", "x", ttl=10)
+    assert await run.write("note", "x", ttl=10) == 2
+    clock.advance(10)
+    assert await run.write("note", "y", if_version=0, ttl=10) == 1
+    assert await run.write("note", "z", if_version=1, ttl=10) == 2
+
+
+async def test_a_long_life_keeps_an_entry_through_sweeps_of_an_open_run(
+    store: ScratchStore, run: RunScratch, clock: Clock
+) -> None:  # C93 C105
+    handle = await spill(run, ttl=timedelta(days=30))
+    await run.write("short", "x", ttl=10)
+    for _ in range(29):
+        clock.advance(24 * 3_600)
+        await store.sweep()
+    assert (await run.read_handle(handle)).size == 20_000
+    assert count_entries(store.path) == 1
+
+
+# --- a clock that is set
+
+
+async def test_a_clock_that_is_set_back_makes_entries_live_longer_and_breaks_nothing(
     store: ScratchStore, run: RunScratch, clock: Clock
 ) -> None:
-    await run.write("short", "x", ttl=10)
-    await run.write("long", "x", ttl=100)
-    clock.advance(-1_000)
+    await run.write("note", "1", ttl=10)
+    clock.advance(10)
+    assert await run.list() == []
+    clock.advance(-5)
+    assert (await run.read("note")).text == "1"  # nothing had swept it
+    clock.advance(-10_000)
+    assert await run.write("note", "2", ttl=10) == 2
+    assert (await run.read("note")).info.expires_at == 1_799_990_015_000
+    assert (await run.renew("note", 20)).timestamp() == 1_799_990_025
+    clock.advance(10_005)
+    assert await run.list() == []
+    assert await run.write("note", "3", ttl=10) == 1
     assert (await store.sweep()).entries == 0
-    assert len(await run.list()) == 2
-    clock.advance(1_050)
-    assert (await store.sweep()).entries == 1
-    clock.advance(-1_000)  # what was swept does not come back; what was not is there
-    assert [info.key for info in await run.list()] == ["long"]
 
 
-async def test_times_are_stored_as_integers_in_milliseconds(store: ScratchStore, run: RunScratch) -> None:  # C108
-    await run.write("plan", "x", ttl=1.0005)
-    (info,) = await store.list_scratch_entries_for_run("run-42")
-    assert (info.created_at, info.expires_at) == (NOW * 1000, NOW * 1000 + 1_000)
-    assert {type(info.created_at), type(info.expires_at)} == {int}
-
-
-def test_every_error_is_a_scratch_error() -> None:
-    assert issubclass(HandleNotFound, ScratchError)
-    assert issubclass(NoteNotFound, LookupError)
-    assert issubclass(InvalidArgument, ValueError)
+async def test_a_clock_at_the_epoch_and_one_far_ahead_work(path: Path) -> None:
+    for now in (0.0, 0.5, 2**40 / 1_000, 32_503_680_000.0):
+        clock = Clock(now)
+        async with ScratchStore.open(path, clock=clock) as store:
+            run = await store.run("run-42", agent_id=f"agent {now}")
+            await run.write("note", "x", ttl=1)
+            assert (await run.read("note")).text == "x"
+            clock.advance(1)
+            assert await run.list() == []
+            assert (await store.check()).problems == ()

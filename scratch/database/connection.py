@@ -16,6 +16,7 @@ from typing import Literal, TypeVar
 from urllib.parse import quote
 
 from scratch.database.files import folder_lock, prepare_path, set_aside, side_file
+from scratch.database.forks import GATE
 from scratch.errors import (
     ForeignDatabase,
     SchemaTooNew,
@@ -59,7 +60,7 @@ def store_error(error: sqlite3.Error, path: Path) -> StoreError:
         case sqlite3.SQLITE_CANTOPEN:
             return StoreReadOnly(f"{where} cannot be opened: check that its folder exists and can be written")
         case sqlite3.SQLITE_CORRUPT:
-            return StoreCorrupt(f"{where} is damaged; opening it again sets it aside and starts a new one")
+            return StoreCorrupt(f"{where} is damaged; opening it for writing sets it aside and starts a new one")
         case sqlite3.SQLITE_NOTADB:
             return ForeignDatabase(f"{where} is not a database file; choose another path")
         case sqlite3.SQLITE_PROTOCOL | sqlite3.SQLITE_IOERR:
@@ -103,7 +104,7 @@ class Connections:
     def close(self) -> None:
         """Close all."""
         for connection in (self.reader, self.upkeep, self.writer):
-            connection.close()
+            GATE.close(connection)
 
 
 def open_store(path: Path, *, create: bool, secure_delete: SecureDelete) -> Connections:
@@ -117,7 +118,7 @@ def open_store(path: Path, *, create: bool, secure_delete: SecureDelete) -> Conn
     prepare_path(path, create=create)
     try:
         for _ in range(2):
-            with folder_lock(path.parent, exclusive=False):
+            with GATE.work(), folder_lock(path.parent, exclusive=False):
                 found = path.stat()
                 try:
                     return _connect_all(path, secure_delete)
@@ -126,7 +127,7 @@ def open_store(path: Path, *, create: bool, secure_delete: SecureDelete) -> Conn
                         raise
             if aside := set_aside(path, found):
                 logger.error("the store %s is damaged: set aside as %s, starting a new one", path, aside.name)
-        with folder_lock(path.parent, exclusive=False):
+        with GATE.work(), folder_lock(path.parent, exclusive=False):
             return _connect_all(path, secure_delete)
     except sqlite3.Error as error:
         raise store_error(error, path) from error
@@ -151,20 +152,22 @@ def _connect_all(path: Path, secure_delete: SecureDelete) -> Connections:
         reader.execute("PRAGMA query_only=ON")
     except BaseException:
         for connection in opened:
-            connection.close()
+            GATE.close(connection)
         raise
     return Connections(writer, upkeep, reader)
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     """A connection for any one thread at a time. It never makes the file, which would get the umask's rights."""
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         f"file:{quote(os.fsencode(path))}?{mode}",
         uri=True,
         timeout=BUSY_TIMEOUT_SECONDS,
         isolation_level=None,
         check_same_thread=False,
     )
+    GATE.watch(connection)
+    return connection
 
 
 def look_at(path: Path) -> None:

@@ -22,6 +22,10 @@ from scratch.windows import SLICE, MatchScan
 T = TypeVar("T")
 
 _SLICES_A_HOP = 16
+_STEP_SECONDS = 0.010
+"""A step of a deletion ends after so long: all other writers wait."""
+_PAUSE_SECONDS = 0.002
+"""Between two steps, in which writers of other processes get in."""
 VACUUM_STEP_BYTES = 4 * 1024 * 1024
 
 
@@ -85,8 +89,10 @@ class Database:
 
     async def _delete_all(self, name: str, expire: str, step: str, delete: str) -> bool:
         await self._engine.write(lambda connection: connection.execute(expire, (name,)).rowcount)
-        while await self._engine.write(lambda connection: maintenance.delete_step(connection, step, name)):
-            pass
+        while await self._engine.write(  # noqa: ASYNC110 - it deletes; nobody else could signal
+            lambda connection: maintenance.delete_step(connection, step, name, _STEP_SECONDS)
+        ):
+            await asyncio.sleep(_PAUSE_SECONDS)
         return await self._engine.write(lambda connection: connection.execute(delete, (name,)).rowcount) > 0
 
     async def list_runs(self, now: int) -> list[RunInfo]:

@@ -142,6 +142,8 @@ class Engine:
         assert self.upkeep is not None
         self._unchecked += size + _PAGES_A_GROUP
         wal = maintenance.wal_bytes(self.path)
+        if wal <= RESTART_AT_BYTES:
+            self._restart_at = RESTART_AT_BYTES
         if wal > self._restart_at:
             self._restart_at = wal + RESTART_AT_BYTES  # when a reader stands in the way, not again at once
             self.writer.submit(lambda connection: maintenance.restart_wal(connection, RESTART_SECONDS), self._restarted)

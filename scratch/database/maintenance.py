@@ -56,23 +56,24 @@ def delete_expired(connection: sqlite3.Connection, now: int, *, entries: int, se
         entries: At most so many.
         seconds: Stop after so long: other writers wait for the lock.
     """
-    deadline = time.monotonic() + seconds
-    count = size = 0
     rows = connection.execute(EXPIRED, (now, entries)).fetchall()
-    for entry_id, entry_size in rows:
+    count = _delete_until(connection, [entry_id for entry_id, _ in rows], seconds)
+    return Batch(count, sum(size for _, size in rows[:count]), more=count < len(rows) or len(rows) == entries)
+
+
+def delete_step(connection: sqlite3.Connection, select: str, name: str, seconds: float) -> bool:
+    """Delete some of the entries that ``select`` finds for ``name``, for so long; whether there were any."""
+    ids = [entry_id for (entry_id,) in connection.execute(select, (name,))]
+    return _delete_until(connection, ids, seconds) > 0
+
+
+def _delete_until(connection: sqlite3.Connection, ids: list[int], seconds: float) -> int:
+    deadline = time.monotonic() + seconds
+    for count, entry_id in enumerate(ids, 1):
         connection.execute(DELETE_IDS, (entry_id,))
-        count += 1
-        size += entry_size
         if time.monotonic() >= deadline:
-            break
-    return Batch(count, size, more=count < len(rows) or len(rows) == entries)
-
-
-def delete_step(connection: sqlite3.Connection, select: str, name: str) -> bool:
-    """Delete the entries that ``select`` finds for ``name``; whether there were any."""
-    ids = connection.execute(select, (name,)).fetchall()
-    connection.executemany(DELETE_IDS, ids)
-    return bool(ids)
+            return count
+    return len(ids)
 
 
 def count_expired(connection: sqlite3.Connection, now: int) -> tuple[int, int]:

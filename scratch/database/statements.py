@@ -73,8 +73,10 @@ def complete_run(connection: sqlite3.Connection, run_id: str, now: int) -> bool:
 # for a short time only. They name no agent: a run, or an agent, goes whole.
 EXPIRE_RUN = "UPDATE scratch_entries SET expires_at = 0 WHERE run_id = ? AND expires_at > 0"
 EXPIRE_AGENT = """
-    UPDATE scratch_entries SET expires_at = 0 WHERE expires_at > 0 AND (
-        agent_id = ?1 OR run_id IN (SELECT run_id FROM runs WHERE agent_id = ?1))
+    UPDATE scratch_entries SET expires_at = 0
+    WHERE +expires_at > 0  -- the plus keeps it from going through all that is live in the store
+        AND run_id IN (SELECT run_id FROM run_agents WHERE agent_id = ?1)
+        AND (agent_id = ?1 OR run_id IN (SELECT run_id FROM runs WHERE agent_id = ?1))
 """
 STEP_OF_RUN = "SELECT entry_id FROM scratch_entries WHERE run_id = ? LIMIT 50"
 STEP_OF_AGENT = """
@@ -166,7 +168,7 @@ def _check_limits(connection: sqlite3.Connection, new: NewEntry, added: int, lim
     if held + added > limits.max_run_bytes:
         connection.execute(PURGE_RUN, (new.scope.run_id, new.now))
         (held,) = connection.execute(RUN_BYTES, (new.scope.run_id,)).fetchone()
-    if held + added > limits.max_run_bytes:
+    if added > 0 and held + added > limits.max_run_bytes:  # what makes it smaller is always allowed
         msg = f"the run holds {held:,} bytes; {added:,} more are over max_run_bytes ({limits.max_run_bytes:,})"
         raise LimitExceeded(msg, limit="max_run_bytes", size=added, held=held, most=limits.max_run_bytes)
 
@@ -263,12 +265,12 @@ def write_note(
 
 RENEW = """
     UPDATE scratch_entries SET expires_at = max(expires_at, ?)
-    WHERE run_id = ? AND agent_id = ? AND kind <> 'artifact' AND key = ? AND expires_at > ?
+    WHERE run_id = ? AND agent_id = ? AND kind IN ('handle', 'note') AND key = ? AND expires_at > ?
     RETURNING expires_at
 """
 DELETE_ENTRY = """
     DELETE FROM scratch_entries
-    WHERE run_id = ? AND agent_id = ? AND kind <> 'artifact' AND key = ? AND expires_at > ?
+    WHERE run_id = ? AND agent_id = ? AND kind IN ('handle', 'note') AND key = ? AND expires_at > ?
 """
 
 
@@ -295,8 +297,9 @@ GET_INFO = f"""
 """  # noqa: S608 - a constant column list
 LIST_SCOPE = f"""
     SELECT {_INFO} FROM scratch_entries e
-    WHERE e.run_id = ?1 AND e.agent_id = ?2 AND e.kind = ?3 AND e.key > ?4 AND e.expires_at > ?5
-        AND e.key >= ?6 AND substr(e.key, 1, length(?6)) = ?6
+    WHERE e.run_id = ?1 AND e.agent_id = ?2 AND e.kind = ?3 AND e.expires_at > ?5
+        AND e.key >= max(?4, ?6) AND e.key <> ?4
+        AND e.key < ?6 || char(1114111)  -- U+10FFFF, which is not printable, hence in no key
     ORDER BY e.key LIMIT ?7
 """  # noqa: S608 - a constant column list
 # The operator's view of a run: every agent that takes part in it.

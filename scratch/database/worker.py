@@ -51,9 +51,10 @@ class Worker:
         if self._closed:
             loop.call_soon(done, StoreClosed(CLOSED))
             return
-        connection, path = self._connection, self._path  # not self: the queue must not keep a forgotten store
+        connection, path = self._connection, self._path
 
         def job() -> None:
+            nonlocal function, done
             outcome: T | BaseException
             try:
                 outcome = function(connection)
@@ -61,6 +62,8 @@ class Worker:
                 outcome = named(error, path)
             with suppress(RuntimeError):  # the loop is closed, and nobody waits
                 loop.call_soon_threadsafe(done, outcome)
+            # The thread keeps its last job until the next one comes: not the content in it, nor a forgotten store.
+            del function, done
 
         self._put(job)
 
@@ -194,15 +197,13 @@ class GroupCommit:
                 size += write.size
         return group
 
-    def _end_group(self, group: list[_Write[Any]], outcomes: Sequence[object] | BaseException) -> None:
+    def _end_group(self, group: Sequence[_Write[Any]], outcomes: Sequence[object] | BaseException) -> None:
         if isinstance(outcomes, BaseException):
             outcomes = [outcomes] * len(group)
         for write, outcome in zip(group, outcomes, strict=True):
             settle(write.future, outcome)
-        size = sum(write.size for write in group)
-        group.clear()  # the thread keeps its last job until it gets another one: not the contents with it
         try:
-            self._after_commit(size)
+            self._after_commit(sum(write.size for write in group))
         finally:
             self._start_group()
 
