@@ -191,26 +191,31 @@ def read_once(path: Path, function: Callable[[sqlite3.Connection], T]) -> T:
         StoreBusy: that happened.
         StoreError: another of its kinds; what ``function`` raises.
     """
+    try:
+        with GATE.work():
+            return _read_once(path, function)
+    except sqlite3.Error as error:
+        raise store_error(error, path) from error
+
+
+def _read_once(path: Path, function: Callable[[sqlite3.Connection], T]) -> T:
     wal = side_file(path, "-wal")
     alone = not wal.exists()
     before = path.stat()
+    connection = _connect(path, "mode=ro&immutable=1" if alone else "mode=ro")
     try:
-        connection = _connect(path, "mode=ro&immutable=1" if alone else "mode=ro")
-        try:
-            if (version := _in_snapshot(connection, path)) != SCHEMA_VERSION:
-                msg = f"{path.name} has schema {version}, this version reads {SCHEMA_VERSION}; open it once for writing"
-                raise StoreError(msg, schema=version)
-            connection.execute("PRAGMA query_only=ON")
-            connection.execute("PRAGMA trusted_schema=OFF")
-            return function(connection)
-        finally:
-            connection.close()
-            after = path.stat()
-            if alone and (wal.exists() or (before.st_ino, before.st_mtime_ns) != (after.st_ino, after.st_mtime_ns)):
-                msg = f"another process began to write the store {path.name} while it was read; try again"
-                raise StoreBusy(msg)
-    except sqlite3.Error as error:
-        raise store_error(error, path) from error
+        if (version := _in_snapshot(connection, path)) != SCHEMA_VERSION:
+            msg = f"{path.name} has schema {version}, this version reads {SCHEMA_VERSION}; open it once for writing"
+            raise StoreError(msg, schema=version)
+        connection.execute("PRAGMA query_only=ON")
+        connection.execute("PRAGMA trusted_schema=OFF")
+        return function(connection)
+    finally:
+        GATE.close(connection)
+        after = path.stat()
+        if alone and (wal.exists() or (before.st_ino, before.st_mtime_ns) != (after.st_ino, after.st_mtime_ns)):
+            msg = f"another process began to write the store {path.name} while it was read; try again"
+            raise StoreBusy(msg)
 
 
 def _set_pragmas(connection: sqlite3.Connection, secure_delete: SecureDelete) -> None:

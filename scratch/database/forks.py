@@ -72,6 +72,4 @@ class _Gate:
 
 
 GATE = _Gate()
-os.register_at_fork(
-    before=GATE.before, after_in_parent=GATE.after_in_parent, after_in_child=GATE.after_in_child
-)
+os.register_at_fork(before=GATE.before, after_in_parent=GATE.after_in_parent, after_in_child=GATE.after_in_child)

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 import aiosqlite
 
 from scratch.database.connection import begin, store_error
+from scratch.database.forks import GATE
 from scratch.errors import StoreClosed
 
 T = TypeVar("T")
@@ -57,7 +58,8 @@ class Worker:
             nonlocal function, done
             outcome: T | BaseException
             try:
-                outcome = function(connection)
+                with GATE.work():
+                    outcome = function(connection)
             except BaseException as error:  # noqa: BLE001 - handed on
                 outcome = named(error, path)
             with suppress(RuntimeError):  # the loop is closed, and nobody waits
@@ -89,7 +91,7 @@ class Worker:
             thread.join()  # it has nothing left to do
             settle(future, outcome)
 
-        self.submit(sqlite3.Connection.close, done)
+        self.submit(GATE.close, done)
         self._end()
         return future
 
@@ -100,7 +102,7 @@ class Worker:
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
-            self._put(self._connection.close)
+            self._put(partial(GATE.close, self._connection))
             self._end()
 
 
