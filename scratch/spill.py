@@ -12,7 +12,7 @@ from scratch.content import Content, read_content
 from scratch.entries import Entry, EntryInfo
 from scratch.errors import InvalidArgument
 from scratch.jsontext import dumps
-from scratch.preview import MAX_PREVIEW_BYTES, cost, make_preview
+from scratch.preview import MAX_PREVIEW_BYTES, make_preview
 from scratch.tokens import estimate_tokens
 from scratch.windows import Matches, Window
 
@@ -278,6 +278,5 @@ __all__ = [
     "SpillPolicy",
     "Stub",
     "build_stub",
-    "cost",
     "should_spill",
 ]

@@ -164,8 +164,8 @@ class Toolset:
             name: With the prefix.
             arguments: An object, or its JSON text.
         """
-        verb = self._by_name.get(name)
         try:
+            verb = self._by_name.get(name) if isinstance(name, str) else None
             if verb is None:
                 msg = f"there is no tool {str(name)[:64]!r}; there are {', '.join(self._by_name)}"
                 raise InvalidArgument(msg, argument="name")  # noqa: TRY301 - rendered below like all others
@@ -243,7 +243,7 @@ async def _scratch_read(tools: Toolset, arguments: dict[str, Any]) -> str:
         binary=entry.info.media_type == BINARY,
         note=note,
     )
-    return dumps({"key": arguments["key"], "version": entry.version, **json.loads(window.to_json())})
+    return dumps({"key": arguments["key"], "version": entry.version, **window.fields()})
 
 
 async def _scratch_list(tools: Toolset, arguments: dict[str, Any]) -> str:

@@ -57,9 +57,9 @@ class Window:
             return base64.b64decode(self.text)
         return self.text.encode("utf-8", "surrogatepass")
 
-    def to_json(self) -> str:
-        """One line of JSON for the model."""
-        return _to_json(
+    def fields(self) -> dict[str, object]:
+        """What a model is told, by name."""
+        return _telling(
             {
                 "offset": self.offset,
                 "end": self.end,
@@ -71,6 +71,10 @@ class Window:
                 "text": self.text,
             }
         )
+
+    def to_json(self) -> str:
+        """One line of JSON for the model."""
+        return dumps(self.fields())
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,29 +106,32 @@ class Matches:
 
     def to_json(self) -> str:
         """One line of JSON for the model."""
-        return _to_json(
-            {
-                "total_matches": self.total_matches,
-                "searched_bytes": self.searched_bytes,
-                "size": self.size,
-                "complete": self.complete,
-                "next_offset": self.next_offset,
-                "encoding": self.encoding,
-                "note": self.note,
-                "windows": [
-                    {"offset": w.offset, "end": w.end, "matches": list(w.matches), "text": w.text} for w in self.windows
-                ],
-            }
+        return dumps(
+            _telling(
+                {
+                    "total_matches": self.total_matches,
+                    "searched_bytes": self.searched_bytes,
+                    "size": self.size,
+                    "complete": self.complete,
+                    "next_offset": self.next_offset,
+                    "encoding": self.encoding,
+                    "note": self.note,
+                    "windows": [
+                        {"offset": w.offset, "end": w.end, "matches": list(w.matches), "text": w.text}
+                        for w in self.windows
+                    ],
+                }
+            )
         )
 
 
-def _to_json(fields: dict[str, object]) -> str:
+def _telling(fields: dict[str, object]) -> dict[str, object]:
     """Without what says nothing: no note, and the usual encoding."""
     if fields["note"] is None:
         del fields["note"]
     if fields["encoding"] == "utf-8":
         del fields["encoding"]
-    return dumps(fields)
+    return fields
 
 
 def check_count(value: object, argument: str, *, least: int, most: int = 2**63 - 1) -> int:

@@ -69,7 +69,7 @@ async def sweep(
         stats = await database.stats(now)
         return SweepReport(entries, size, 0, 0, stats.wal_bytes, time.monotonic() - started, dry_run=True)
     entries = size = batches = 0
-    more = (await database.count_expired(now))[0] > 0  # nothing expired: no lock is taken
+    more = await database.has_expired(now)  # nothing expired: no lock is taken
     while more:
         batch = await database.delete_expired(now, entries=batch_entries, seconds=BATCH_SECONDS)
         entries += batch.entries

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from scratch import Observation
+from scratch import Observation, RunScratch
 
 
 class Clock:
@@ -24,6 +24,17 @@ class Clock:
 def query(content: object, tool: str = "run_query") -> Observation:
     """A result that may be spilled."""
     return Observation(content=content, tool=tool, tool_class="query")
+
+
+async def read_back(run: RunScratch, handle: str) -> bytes:
+    """All that is stored, window by window."""
+    content = b""
+    offset: int | None = 0
+    while offset is not None:
+        window = await run.read_handle(handle, offset=offset, length=32_768)
+        content += window.data
+        offset = window.next_offset
+    return content
 
 
 def add_expired(path: Path, entries: int, *, size: int = 100) -> None:

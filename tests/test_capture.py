@@ -38,7 +38,7 @@ from scratch import spill as spill_module
 from scratch.content import read_content
 from scratch.database import Database
 from scratch.entries import looks_like_handle
-from tests.support import Clock, query
+from tests.support import Clock, query, read_back
 
 LARGE = "".join(f"line {number}\n" for number in range(2_000))
 
@@ -46,17 +46,6 @@ LARGE = "".join(f"line {number}\n" for number in range(2_000))
 def handle_of(captured: Captured) -> str:
     assert captured.handle is not None
     return captured.handle
-
-
-async def read_back(run: RunScratch, handle: str) -> bytes:
-    """All that is stored, window by window."""
-    content = b""
-    offset: int | None = 0
-    while offset is not None:
-        window = await run.read_handle(handle, offset=offset, length=32_768)
-        content += window.data
-        offset = window.next_offset
-    return content
 
 
 def logged_error(caplog: pytest.LogCaptureFixture) -> BaseException:

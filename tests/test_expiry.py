@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -177,6 +178,18 @@ async def test_the_machines_time_zone_means_nothing(
     finally:
         monkeypatch.delenv("TZ") if old is None else monkeypatch.setenv("TZ", old)
         time.tzset()
+
+
+async def test_a_time_in_the_hour_that_comes_twice_is_told_apart(path: Path) -> None:
+    zone = ZoneInfo("America/Los_Angeles")
+    first = datetime(2026, 11, 1, 1, 30, tzinfo=zone, fold=0)
+    async with ScratchStore.open(path, clock=Clock(first.timestamp() - 60)) as store:
+        run = await store.run("run-42", agent_id="researcher")
+        await run.write("first", "x", expires_at=first)
+        await run.write("second", "x", expires_at=first.replace(fold=1))
+        one, two = await run.list()
+    assert one.expires_at == first.timestamp() * 1_000
+    assert two.expires_at - one.expires_at == 3_600_000
 
 
 # --- living longer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -92,8 +93,9 @@ def test_a_store_belongs_to_the_loop_that_opened_it(path: Path) -> None:  # C176
 
 def test_a_forked_child_is_told_so_at_once_and_harms_nothing(path: Path) -> None:  # C159, C160
     code = """
-import asyncio, os, sys
+import asyncio, os, sys, warnings
 from scratch import Observation, ScratchStore, WrongProcess
+warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 warns of forks beside threads
 async def main():
     async with ScratchStore.open(sys.argv[1]) as store:
         run = await store.run("r", agent_id="a")
@@ -216,3 +218,92 @@ async def test_of_two_writes_at_once_one_fails_alone(path: Path) -> None:  # C17
         assert refused.decision.reason == "store_failed"
         assert kept.handle is not None
         assert (await run.read_handle(kept.handle)).size == 15_000
+
+
+# --- closing at any moment
+
+
+async def test_a_close_that_is_cancelled_closes_all_the_same(path: Path) -> None:
+    for turns in range(1, 12):
+        threads = set(threading.enumerate())
+        store = await ScratchStore.open(path)
+        run = await store.run("r", agent_id="a")
+        writing = asyncio.ensure_future(asyncio.gather(*(run.write(f"k{n}", "x") for n in range(100))))
+        await asyncio.sleep(0)
+        await step(store.close(), turns)
+        assert files_open(path.parent) == []
+        left = {thread for thread in set(threading.enumerate()) - threads if not thread.name.startswith("asyncio_")}
+        assert left == set()
+        assert len(await writing) == 100
+
+
+async def test_who_closes_second_waits_for_the_first(path: Path) -> None:
+    store = await ScratchStore.open(path)
+    run = await store.run("r", agent_id="a")
+    writing = asyncio.gather(*(run.write(f"k{n}", "x") for n in range(100)))
+    await asyncio.sleep(0)
+
+    async def close() -> list[str]:
+        await store.close()
+        return files_open(path.parent)
+
+    assert list(await asyncio.gather(close(), close(), close())) == [[], [], []]
+    assert await writing == [1] * 100
+
+
+async def test_what_was_asked_before_closing_is_answered(path: Path) -> None:
+    store = await ScratchStore.open(path)
+    run = await store.run("r", agent_id="a")
+    await run.write("plan", "x")
+    asked = asyncio.gather(run.read("plan"), run.list(), store.list_runs(), store.check(), store.stats())
+    await asyncio.sleep(0)
+    await store.close()
+    note, notes, runs, report, stats = await asked
+    assert (note.text, len(notes), len(runs), report.problems, stats.live) == ("x", 1, 1, (), 1)
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3, 5, 10, 30])
+def test_a_task_that_closes_its_store_at_the_loops_end_does_not_hang(path: Path, turns: int) -> None:  # C176
+    code = """
+import asyncio, sys
+from scratch import ScratchStore
+async def work(store):
+    async with store:
+        run = await store.run("r", agent_id="a")
+        await asyncio.gather(*(run.write(f"k{n}", "x") for n in range(100)))
+async def main():
+    task = asyncio.create_task(work(await ScratchStore.open(sys.argv[1])))
+    for _ in range(int(sys.argv[2])):
+        await asyncio.sleep(0)
+asyncio.run(main())
+"""
+    done = script(code, str(path), str(turns))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_open_at_the_loops_end_leaves_nothing_open(path: Path) -> None:  # C175
+    async def main(turns: int) -> None:
+        tasks = {asyncio.ensure_future(ScratchStore.open(path).__aenter__()) for _ in range(3)}
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        assert tasks
+
+    for turns in range(4):
+        asyncio.run(main(turns))
+        assert files_open(path.parent) == []
+
+
+async def test_a_forgotten_store_gives_back_its_files_and_threads(path: Path) -> None:
+    threads = set(threading.enumerate())
+    store = await ScratchStore.open(path)
+    run = await store.run("r", agent_id="a")
+    await run.write("plan", "x")
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        del store
+    assert await run.write("plan", "y") == 2  # who still has a run can go on
+    del run
+    gc.collect()
+    for thread in set(threading.enumerate()) - threads:
+        if not thread.name.startswith("asyncio_"):
+            await asyncio.to_thread(thread.join, 30)
+    assert files_open(path.parent) == []

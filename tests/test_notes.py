@@ -238,6 +238,14 @@ async def test_appends_of_any_size_add_up(run: RunScratch, parts: list[str | byt
         assert (await run.read("log")).content == whole
 
 
+async def test_an_appended_note_has_a_new_preview(run: RunScratch) -> None:
+    await run.write("log", "first\n" * 1_000)
+    await run.write("log", "the last line", append=True)
+    (info,) = await run.list()
+    assert info.preview.startswith("first\n")
+    assert info.preview.endswith("the last line")
+
+
 async def test_an_append_that_fails_changes_nothing(store: ScratchStore, run: RunScratch) -> None:
     await run.write("log", "x" * (MIB - 10))
     before = (await run.read("log")).info

@@ -307,14 +307,27 @@ async def test_closing_during_a_sweep_of_a_store_finishes_it(
 async def test_closing_at_once_is_quiet_whatever_the_scheduler_was_about_to_do(
     errors: Callable[[], list[str]],
 ) -> None:  # C182
+    passes: list[str] = []
+
+    async def sweep() -> SweepReport:
+        passes.append("started")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        passes.append("finished")
+        return NOTHING
+
     for rounds in range(8):
-        sweep = Passes()
         schedule = SweepSchedule(sweep)
         schedule.start()
         for _ in range(rounds):
             await asyncio.sleep(0)
         await schedule.aclose()
-        assert sweep.started == sweep.finished
+        at_close = list(passes)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert passes == at_close
+        assert passes.count("started") == passes.count("finished")
+    assert "finished" in passes
     assert errors() == []
 
 
@@ -359,7 +372,8 @@ async def test_cancelling_the_close_cancels_the_pass(errors: Callable[[], list[s
     with pytest.raises(asyncio.CancelledError):
         await closing
     assert schedule._pass is not None
-    await asyncio.wait([schedule._pass])
+    await asyncio.wait([schedule._pass], timeout=GUARD)
+    assert schedule._pass.cancelled()
     assert (sweep.at_once, sweep.finished) == (0, 0)
     assert errors() == []
 

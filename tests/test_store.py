@@ -390,7 +390,7 @@ async def test_a_deleted_agent_goes_with_its_runs_and_with_what_it_stored_elsewh
     assert (await guest.read("note")).text == "x"
     for scope in (gone, joined):
         assert await scope.list() == []
-        with pytest.raises(RunNotFound, match=r"call store\.run\(\) again"):
+        with pytest.raises(RunNotFound, match=r"joined again"):
             await scope.write("note", "x")
         captured = await scope.capture(query("x" * 20_000))
         assert (captured.decision.reason, captured.handle) == ("store_failed", None)

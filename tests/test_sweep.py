@@ -258,7 +258,7 @@ async def test_two_processes_that_sweep_one_store_delete_each_entry_once(store: 
     sweepers = [subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(2)]
     for sweeper in sweepers:
         assert sweeper.stdout is not None
-        assert sweeper.stdout.readline() == "ready\n"
+        assert sweeper.stdout.readline() == "ready\n", sweeper.communicate()[1]
     outputs = await asyncio.gather(*(asyncio.to_thread(sweeper.communicate, "go\n") for sweeper in sweepers))
     assert [errors for _, errors in outputs] == ["", ""]
     reports = [json.loads(output) for output, _ in outputs]

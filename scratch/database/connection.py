@@ -15,7 +15,14 @@ from types import MappingProxyType
 from typing import Literal, TypeVar
 from urllib.parse import quote
 
-from scratch.database.files import folder_lock, prepare_path, set_aside, side_file
+from scratch.database.files import (
+    folder_lock,
+    prepare_folder,
+    prepare_path,
+    set_aside,
+    side_file,
+    unreachable,
+)
 from scratch.database.forks import GATE
 from scratch.errors import (
     ForeignDatabase,
@@ -115,25 +122,25 @@ def open_store(path: Path, *, create: bool, secure_delete: SecureDelete) -> Conn
     Raises:
         StoreError: one of its kinds, saying what to do.
     """
-    prepare_path(path, create=create)
     try:
-        for _ in range(2):
+        prepare_folder(path, create=create)
+        tries = 3
+        while True:
+            tries -= 1
             with GATE.work(), folder_lock(path.parent, exclusive=False):
+                prepare_path(path, create=create)
                 found = path.stat()
                 try:
                     return _connect_all(path, secure_delete)
                 except sqlite3.DatabaseError as error:
-                    if error_code(error) != sqlite3.SQLITE_CORRUPT:
+                    if error_code(error) != sqlite3.SQLITE_CORRUPT or tries == 0:
                         raise
             if aside := set_aside(path, found):
                 logger.error("the store %s is damaged: set aside as %s, starting a new one", path, aside.name)
-        with GATE.work(), folder_lock(path.parent, exclusive=False):
-            return _connect_all(path, secure_delete)
     except sqlite3.Error as error:
         raise store_error(error, path) from error
     except OSError as error:
-        msg = f"{path.name} cannot be reached: check the rights of its folder ({error.strerror})"
-        raise StoreReadOnly(msg, path=str(path)) from error
+        raise unreachable(path, error) from error
 
 
 def _connect_all(path: Path, secure_delete: SecureDelete) -> Connections:
@@ -176,8 +183,12 @@ def look_at(path: Path) -> None:
     Raises:
         StoreError: one of its kinds, saying what to do.
     """
-    prepare_path(path, create=False)
-    read_once(path, lambda _: None)
+    try:
+        prepare_folder(path, create=False)
+        prepare_path(path, create=False)
+        read_once(path, lambda _: None)
+    except OSError as error:
+        raise unreachable(path, error) from error
 
 
 def read_once(path: Path, function: Callable[[sqlite3.Connection], T]) -> T:

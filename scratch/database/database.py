@@ -211,6 +211,10 @@ class Database:
             lambda connection: maintenance.delete_expired(connection, now, entries=entries, seconds=seconds)
         )
 
+    async def has_expired(self, now: int) -> bool:
+        """Whether a sweep would delete anything."""
+        return await self._engine.read(lambda connection: maintenance.has_expired(connection, now))
+
     async def count_expired(self, now: int) -> tuple[int, int]:
         """Entries and bytes that a sweep would delete."""
         return await self._engine.read(lambda connection: maintenance.count_expired(connection, now))

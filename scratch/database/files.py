@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -41,32 +42,42 @@ def side_file(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
+def unreachable(path: Path, error: OSError) -> StoreReadOnly:
+    """The named error for what the system said about a place."""
+    msg = f"{path.name!r} cannot be made or reached: check the rights of its folder ({error.strerror or error})"
+    return StoreReadOnly(msg, path=str(path))
+
+
+def prepare_folder(path: Path, *, create: bool) -> None:
+    """Make the folder that ``path`` lies in (0700) where that is wanted.
+
+    Raises:
+        StoreMissing: there is none and ``create`` is false.
+        OSError: it cannot be made or reached.
+    """
+    if "\0" in str(path):
+        raise OSError(errno.EINVAL, "a NUL in the path")
+    missing = [folder for folder in path.parents if not folder.exists()]
+    if missing and not create:
+        raise _missing(path)
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def prepare_path(path: Path, *, create: bool) -> None:
-    """Check that ``path`` is a safe place, and make the file (0600) and its folder (0700) where wanted.
+    """Check that ``path`` is a safe place, and make the file (0600) where that is wanted.
 
     Raises:
         UnsafePath: a link, not a regular file, or a network file system.
         StoreMissing: there is no file and ``create`` is false.
-        StoreReadOnly: the file or its folder cannot be made or reached.
+        OSError: it cannot be made or reached.
     """
-    try:
-        _prepare_path(path, create=create)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = getattr(error, "strerror", None) or error
-        msg = f"{path.name!r} cannot be made or reached: check the rights of its folder ({reason})"
-        raise StoreReadOnly(msg, path=str(path)) from error
-
-
-def _prepare_path(path: Path, *, create: bool) -> None:
     if path.is_symlink():
         msg = f"{path.name} is a symbolic link, which could lead a write anywhere; give the path that it points to"
         raise UnsafePath(msg, path=str(path))
     if not path.exists():
         if not create:
-            msg = f"there is no store at {path}"
-            raise StoreMissing(msg, path=str(path))
-        for parent in reversed([p for p in path.parents if not p.exists()]):
-            parent.mkdir(mode=0o700, exist_ok=True)
+            raise _missing(path)
         make_file(path)
     if not path.is_file():
         msg = f"{path.name} is not a regular file"
@@ -80,6 +91,10 @@ def _prepare_path(path: Path, *, create: bool) -> None:
         logger.warning("the folder of %s can be written by everyone: others can replace the store", path)
     if path.stat().st_mode & 0o077:
         logger.warning("%s can be read by others; 'chmod 600' it", path)
+
+
+def _missing(path: Path) -> StoreMissing:
+    return StoreMissing(f"there is no store at {path}", path=str(path))
 
 
 def make_file(path: Path) -> None:

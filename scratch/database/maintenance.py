@@ -16,6 +16,7 @@ from scratch.database.files import side_file
 
 EXPIRED = "SELECT entry_id, size FROM scratch_entries WHERE expires_at <= ? ORDER BY expires_at LIMIT ?"
 DELETE_IDS = "DELETE FROM scratch_entries WHERE entry_id = ?"
+HAS_EXPIRED = "SELECT EXISTS (SELECT 1 FROM scratch_entries WHERE expires_at <= ?)"
 COUNT_EXPIRED = "SELECT count(*), coalesce(sum(size), 0) FROM scratch_entries WHERE expires_at <= ?"
 ORPHANS = (
     "SELECT DISTINCT entry_id FROM scratch_chunks WHERE entry_id NOT IN (SELECT entry_id FROM scratch_entries) LIMIT ?"
@@ -74,6 +75,11 @@ def _delete_until(connection: sqlite3.Connection, ids: list[int], seconds: float
         if time.monotonic() >= deadline:
             return count
     return len(ids)
+
+
+def has_expired(connection: sqlite3.Connection, now: int) -> bool:
+    """Whether a sweep would delete anything. One look into the index, however much there is."""
+    return bool(connection.execute(HAS_EXPIRED, (now,)).fetchone()[0])
 
 
 def count_expired(connection: sqlite3.Connection, now: int) -> tuple[int, int]:

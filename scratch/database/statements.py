@@ -159,7 +159,7 @@ def insert_entry(connection: sqlite3.Connection, new: NewEntry, limits: Limits) 
 
 def _check_limits(connection: sqlite3.Connection, new: NewEntry, added: int, limits: Limits) -> None:
     if not is_registered(connection, new.scope):
-        msg = f"the run {new.scope.run_id!r} is gone, or {new.scope.agent_id!r} is not in it; call store.run() again"
+        msg = f"the run {new.scope.run_id!r} is gone, or {new.scope.agent_id!r} is not in it: it has to be joined again"
         raise RunNotFound(msg, run_id=new.scope.run_id, agent_id=new.scope.agent_id)
     if new.content.size > limits.max_entry_bytes:
         msg = f"{new.content.size:,} bytes are over max_entry_bytes ({limits.max_entry_bytes:,})"
