@@ -26,6 +26,8 @@ DEFAULT_INTERVAL = 300.0
 DEFAULT_PASS_TIMEOUT = 600.0
 """Seconds."""
 _JOB = "scratch-sweep"
+_CLOCK_SLACK = 1.0
+"""Seconds that a clock may be put back without a word: time services do that all the time."""
 
 
 class _FromNow(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types
@@ -234,7 +236,7 @@ class SweepSchedule:
         job = self._scheduler.get_job(_JOB)
         assert job is not None
         now = datetime.now(UTC)
-        if (job.next_run_time - now).total_seconds() > self._interval + self._jitter:
+        if (job.next_run_time - now).total_seconds() > self._interval + self._jitter + _CLOCK_SLACK:
             logger.warning("%s: the clock was set back; sweeping now", self._name, extra={"db": self._name})
             job.modify(next_run_time=now)
         self._watch = asyncio.get_running_loop().call_later(self._interval, self._watch_clock)

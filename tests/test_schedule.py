@@ -219,7 +219,9 @@ async def test_a_pass_that_is_longer_than_the_interval_is_not_overlapped_and_the
             assert schedule._scheduler is not None
             job = schedule._scheduler.get_job("scratch-sweep")
             assert job is not None
-            assert job.next_run_time - datetime.now(UTC) <= timedelta(seconds=SOON * 1.1)
+            assert job.next_run_time - datetime.now(UTC) <= timedelta(
+                seconds=SOON * 1.1 + 1.0
+            )  # a time service may put the clock back a little
             sweep.gate.set()
             await sweep.wait_started(3)
     finally:
