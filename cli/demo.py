@@ -18,6 +18,7 @@ import click
 from click.core import ParameterSource
 
 from scratch import Captured, HandleNotFound, Observation, RunScratch, ScratchStore, StoreStats
+from scratch.cli.proof import EXPLORED_RUN, prove
 from scratch.cli.render import print_entries, print_matches
 from scratch.cli.session import examples, failure, run
 from scratch.cli.text import counted, escape_block, flush, print_line, write
@@ -41,9 +42,16 @@ class _Clock:
         return system_clock() + self.ahead
 
 
-@click.command(epilog=examples("scratch demo", "scratch --db /tmp/demo.db demo && scratch --db /tmp/demo.db list demo"))
+@click.command(
+    epilog=examples(
+        "scratch demo",
+        "scratch demo --explore",
+        "scratch --db /tmp/demo.db demo && scratch --db /tmp/demo.db list demo",
+    )
+)
+@click.option("--explore", is_flag=True, help="Answer questions about large results, with a model's tools only.")
 @click.pass_context
-def demo(context: click.Context) -> None:
+def demo(context: click.Context, explore: bool) -> None:
     """Show what it is for, on real results.
 
     They are of this machine: what pip has installed, and Python's own files. In a temporary store that is removed at
@@ -54,11 +62,17 @@ def demo(context: click.Context) -> None:
         path: Path = context.obj
         if path.exists():
             raise click.UsageError(f"the demo sweeps with a clock of its own, so it wants a new store; {path} exists")
-        run(_demo(path))
-        print_line(f"\nthe store stays: scratch --db {path} list {_RUN}")
+        run(_explore(path) if explore else _demo(path))
+        print_line(f"\nthe store stays: scratch --db {path} list {EXPLORED_RUN if explore else _RUN}")
         return
     with tempfile.TemporaryDirectory(prefix="scratch-demo-") as folder:
-        run(_demo(Path(folder) / "scratch.db"))
+        path = Path(folder) / "scratch.db"
+        run(_explore(path) if explore else _demo(path))
+
+
+async def _explore(path: Path) -> None:
+    async with ScratchStore.open(path) as store:
+        await prove(store, installed_packages())
 
 
 async def _demo(path: Path) -> None:

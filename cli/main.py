@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from scratch.cli import demo, reading, upkeep, writing
+from scratch.cli import demo, exploring, export, reading, tokens, upkeep, writing
 from scratch.cli.session import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -63,6 +63,10 @@ for command in (
     upkeep.sweep,
     upkeep.doctor,
     upkeep.backup,
+    exploring.explore,
+    exploring.tools,
+    tokens.tokens,
+    export.export,
     demo.demo,
 ):
     cli.add_command(command)

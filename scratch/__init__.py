@@ -1,5 +1,6 @@
 """A scratch store for the runs of agents: large tool results stay out of the context and can be read back."""
 
+from scratch.budget import ContextBudget, ScratchpadUsage
 from scratch.database import CheckReport, StoreStats
 from scratch.entries import Entry, EntryInfo, Kind, RunInfo
 from scratch.errors import (
@@ -35,6 +36,7 @@ from scratch.spill import (
 )
 from scratch.store import DEFAULT_TTL, ScratchStore
 from scratch.sweeper.sweep import SweepReport
+from scratch.tokens import TokenCounter
 from scratch.windows import Matches, MatchWindow, Window
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "SPILL_THRESHOLD_BYTES",
     "Captured",
     "CheckReport",
+    "ContextBudget",
     "Entry",
     "EntryInfo",
     "ForeignDatabase",
@@ -60,6 +63,7 @@ __all__ = [
     "SchemaTooNew",
     "ScratchError",
     "ScratchStore",
+    "ScratchpadUsage",
     "SpillDecision",
     "SpillPolicy",
     "StoreBusy",
@@ -72,6 +76,7 @@ __all__ = [
     "StoreStats",
     "Stub",
     "SweepReport",
+    "TokenCounter",
     "UnsafePath",
     "VersionConflict",
     "Window",

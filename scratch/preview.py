@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from itertools import islice
 
 from scratch.content import BINARY, Content
+from scratch.shape import json_shape, text_shape
 
 MAX_PREVIEW_BYTES = 1_024
 _SAMPLE = 2 * MAX_PREVIEW_BYTES
 """Characters looked at on each end; what is longer than the preview was collapsed."""
-_PARSED_AT_MOST = 512 * 1024
-"""Bytes of JSON text that are parsed for their shape (a few milliseconds)."""
-_ARRAYS = (list, tuple, set, frozenset)
-_MAX_KEYS = 8
-_MAX_KEY_CHARACTERS = 40
+_SHAPE_ROOM = 160
+"""Bytes that a shape is cut to at the least; where there are fewer, one that does not fit is left out."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _DATA_URI = re.compile(r"data:[\w.+/\\-]{1,80}(?:;[\w=.-]{1,40})*;base64,[A-Za-z0-9+/_=\\-]{16,}")
@@ -38,18 +35,19 @@ def make_preview(content: Content, *, limit: int = MAX_PREVIEW_BYTES, already_tr
         limit: Bytes.
         already_truncated: The tool had cut the content; the preview says so.
     """
-    lines = []
-    if already_truncated:
-        lines.append("[the tool had already cut this output]")
+    first = "[the tool had already cut this output]\n" if already_truncated else ""
     if content.media_type == BINARY:
         assert isinstance(content.body, bytes)
-        lines.append(f"[binary, {content.size:,} bytes, first bytes in hex] {content.body[:32].hex(' ')}")
-        return _take("\n".join(lines), limit)[0]
-    if shape := _json_shape(content):
-        lines.append(f"[{shape}]")
-    first = "".join(line + "\n" for line in lines)
+        first += f"[binary, {content.size:,} bytes, first bytes in hex] {content.body[:32].hex(' ')}"
+        return _take(first, limit)[0]
     if cost(first) > limit // 2:
         first = ""
+    shape = json_shape(content)
+    # a text that is seen whole needs no word about it
+    if shape is None and _whole(content, limit - cost(first)) is None:
+        shape = text_shape(content)
+    if shape is not None:
+        first += _shape_line(_clean(shape), limit // 2 - cost(first))
     return first + _head_and_tail(content, limit - cost(first))
 
 
@@ -58,12 +56,29 @@ def cost(text: str) -> int:
     return len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace")) - 2
 
 
-def _head_and_tail(content: Content, limit: int) -> str:
+def _shape_line(shape: str, limit: int) -> str:
+    line = f"[{shape}]\n"
+    if cost(line) <= limit:
+        return line
+    end = "…]\n"
+    return _take(line, limit - cost(end))[0] + end if limit >= _SHAPE_ROOM else ""
+
+
+def _whole(content: Content, limit: int) -> str | None:
+    """All of the content, when it takes at most ``limit``."""
     sample = content.head(_SAMPLE)
-    whole = len(sample.encode("utf-8", "surrogatepass")) == content.size
+    if len(sample.encode("utf-8", "surrogatepass")) != content.size:
+        return None
+    text = _clean(sample)
+    return text if cost(text) <= limit else None
+
+
+def _head_and_tail(content: Content, limit: int) -> str:
+    whole = _whole(content, limit)
+    if whole is not None:
+        return whole
+    sample = content.head(_SAMPLE)
     head = _clean(sample)
-    if whole and cost(head) <= limit:
-        return head
     cut = f"\n[… cut: head and tail of {content.size:,} bytes …]\n"
     room = limit - cost(cut)
     if room < len(cut):  # too little for both ends and a notice
@@ -102,63 +117,3 @@ def _take(text: str, limit: int) -> tuple[str, int]:
         used += step
         index += 1
     return text[:index], used
-
-
-def _json_shape(content: Content) -> str | None:
-    """One line about a JSON content, or None where it is none."""
-    if content.value is not None:
-        return f"JSON {_describe(content.value)}"
-    start = content.head(64).lstrip("\ufeff \t\r\n")[:1]
-    # a large text is not parsed: for 50 MB that holds the GIL for seconds
-    if not start or start not in "[{" or content.size > _PARSED_AT_MOST:
-        return None
-    try:
-        value: object = json.loads(content.text().removeprefix("\ufeff"))
-    except (ValueError, RecursionError):
-        return None
-    return f"JSON {_describe(value)}"
-
-
-def _describe(value: object) -> str:
-    if isinstance(value, dict):
-        parts = [f"{_name(key)} ({_kind(item)})" for key, item in islice(value.items(), _MAX_KEYS)]
-        return f"object: {_listed(parts, len(value))}" if parts else "object, empty"
-    if not isinstance(value, _ARRAYS):
-        return _kind(value)
-    if not value:
-        return "array, empty"
-    first = next(iter(value))
-    if not all(type(item) is type(first) for item in value):
-        return f"array of {len(value):,} items of mixed kinds"
-    if not isinstance(first, dict):
-        return f"array of {len(value):,} items ({_kind(first)})"
-    names = [_name(key) for key in islice(first, _MAX_KEYS)]
-    keys = f"keys {_listed(names, len(first))}" if names else "no keys"
-    return f"array of {len(value):,} objects, the first with {keys}"
-
-
-def _listed(parts: list[str], of: int) -> str:
-    more = f", and {of - len(parts):,} more" if of > len(parts) else ""
-    return ", ".join(parts) + more
-
-
-def _name(key: object) -> str:
-    """A key in one line."""
-    text = "".join(c if c.isprintable() else "\ufffd" for c in str(key)[: _MAX_KEY_CHARACTERS + 1])
-    return text if len(text) <= _MAX_KEY_CHARACTERS else f"{text[: _MAX_KEY_CHARACTERS - 1]}…"
-
-
-def _kind(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int() | float():
-            return "number"
-        case dict():
-            return "object"
-        case list() | tuple() | set() | frozenset():
-            return f"array of {len(value):,}"
-        case _:  # what JSON has no form for is written as text
-            return "text"

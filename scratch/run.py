@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from scratch import windows
+from scratch.budget import ScratchpadUsage
+from scratch.cache import SizedCache
 from scratch.clock import Clock, expiry_ms, now_ms
 from scratch.content import BINARY, TEXT, Content, is_heavy, read_content
 from scratch.database import Database, Limits, NewEntry
@@ -19,6 +21,7 @@ from scratch.entries import (
     EntryInfo,
     Kind,
     Scope,
+    check_name,
     check_note_key,
     decode_text,
     looks_like_handle,
@@ -38,11 +41,15 @@ from scratch.spill import (
     own_result_text,
 )
 from scratch.tokens import estimate_tokens
+from scratch.usage import UsageBook
 from scratch.windows import Matches, MatchScan, Window
 
 logger = logging.getLogger("scratch")
 T = TypeVar("T")
 
+_PIECE = 1024 * 1024
+_TRIES = 3
+"""How often a search begins anew when what it searches was replaced meanwhile."""
 _GONE = "no live handle {!r} here: it is unknown or has expired; run the tool again, do not retry"
 
 
@@ -54,6 +61,9 @@ class RunSettings:
     limits: Limits
     ttl: float
     clock: Clock
+    usage: UsageBook
+    texts: SizedCache[Any]
+    """What the exploration tools looked at last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +113,24 @@ class RunScratch:
     def policy(self) -> SpillPolicy:
         """How this scope decides what to spill."""
         return self._settings.policy
+
+    @property
+    def texts(self) -> SizedCache[Any]:
+        """What the exploration tools of this store looked at last."""
+        return self._settings.texts
+
+    @property
+    def usage(self) -> ScratchpadUsage:
+        """What this scope has kept out of the context and given into it, since it was opened."""
+        return self._settings.usage.get(self._scope)
+
+    def count_call(self, tokens: int) -> None:
+        """Count a tool's answer of so many tokens."""
+        self._settings.usage.add(self._scope, calls=1, tokens_extracted=tokens)
+
+    def close(self) -> None:
+        """This agent is done with the run: its usage, if there was any, goes to ``on_usage``. What it stored stays."""
+        self._settings.usage.close(self._scope.run_id, self._scope.agent_id)
 
     def with_policy(self, policy: SpillPolicy) -> RunScratch:
         """The same scope under another policy."""
@@ -180,6 +208,7 @@ class RunScratch:
             expires_at=expires,
         )
         await self._database.insert_entry(new, self._settings.limits)
+        self._settings.usage.add(self._scope, spills=1, tokens_intercepted=tokens or 0)
 
     @overload
     async def read_handle(self, handle: str, *, offset: int = 0, length: int = windows.DEFAULT_LENGTH) -> Window: ...
@@ -210,7 +239,7 @@ class RunScratch:
         """Read a stored result: a byte range, or with ``match`` the surroundings of each place where that text stands.
 
         Args:
-            handle: From a stub.
+            handle: From a stub; or the name of an artifact of this run.
             offset: First byte, from 0; at or past the end gives an empty window with ``eof``. With ``match``: where the
                 search starts.
             length: Bytes, 1 to 32,768; more is cut to that, and said in ``note``.
@@ -220,13 +249,13 @@ class RunScratch:
             max_windows: Windows shown, at most 50; those that touch count as one.
 
         Raises:
-            HandleNotFound: no live handle of that name in this scope.
+            HandleNotFound: no live handle of that name in this scope, and no live artifact in its run.
             InvalidArgument: an argument is not of its kind (a bool, a float or a number as text is no integer).
         """
         offset = windows.check_count(offset, "offset", least=0)
         if match is None:
             length, note = windows.clamp(length, "length", least=1, most=windows.MAX_LENGTH)
-            return await self._window(self._handle(handle), offset, length, note)
+            return await self._window(self._target(handle), offset, length, note)
         match = windows.check_pattern(match)
         if not isinstance(ignore_case, bool):
             msg = "ignore_case must be true or false"
@@ -235,13 +264,16 @@ class RunScratch:
         max_windows, more = windows.clamp(max_windows, "max_windows", least=1, most=windows.MAX_WINDOWS)
         note = " ".join(part for part in (note, more) if part) or None
         return await self._matches(
-            self._handle(handle), offset, match, context, max_windows, note, ignore_case=ignore_case
+            self._target(handle), offset, match, context, max_windows, note, ignore_case=ignore_case
         )
 
-    def _handle(self, handle: object) -> str:
-        if not isinstance(handle, str) or not looks_like_handle(handle):
-            raise self._not_found(Kind.HANDLE, handle)
-        return handle
+    def _target(self, name: object) -> tuple[Kind, str]:
+        """What a handle's, or an artifact's, name stands for."""
+        try:
+            name = check_name(name, "handle")
+        except InvalidArgument:
+            raise self._not_found(Kind.HANDLE, name) from None
+        return (Kind.HANDLE if looks_like_handle(name) else Kind.ARTIFACT), name
 
     def _not_found(self, kind: Kind, key: object) -> HandleNotFound | NoteNotFound:
         if kind is Kind.HANDLE:
@@ -249,13 +281,13 @@ class RunScratch:
             return HandleNotFound(_GONE.format(shown), handle=shown)
         return NoteNotFound(f"there is no live note under {key!r}; list the notes, or write it", key=key)
 
-    async def _window(self, handle: str, offset: int, length: int, note: str | None) -> Window:
+    async def _window(self, target: tuple[Kind, str], offset: int, length: int, note: str | None) -> Window:
         start = max(0, offset - windows.MARGIN)
         found = await self._database.read_range(
-            self._scope, Kind.HANDLE, handle, self._now(), start, offset + length + windows.MARGIN
+            self._scope, *target, self._now(), start, offset + length + windows.MARGIN
         )
         if found is None:
-            raise self._not_found(Kind.HANDLE, handle)
+            raise self._not_found(Kind.HANDLE, target[1])
         size, media_type, data = found
         return windows.cut_window(
             data, start, offset=offset, length=length, size=size, binary=media_type == BINARY, note=note
@@ -263,7 +295,7 @@ class RunScratch:
 
     async def _matches(
         self,
-        handle: str,
+        target: tuple[Kind, str],
         offset: int,
         match: str,
         context: int,
@@ -272,42 +304,136 @@ class RunScratch:
         *,
         ignore_case: bool,
     ) -> Matches:
-        now = self._now()
-        info = await self._database.get_info(self._scope, Kind.HANDLE, handle, now)
-        if info is None:
-            raise self._not_found(Kind.HANDLE, handle)
-        binary = info.media_type == BINARY
-        search = MatchScan(
-            match,
-            ignore_case=ignore_case,
-            offset=offset,
-            size=info.size,
-            binary=binary,
-            shown=windows.MAX_MATCHES_SHOWN,
-        )
-        # a handle can be deleted at any time while it is searched
-        if not await self._database.scan(self._scope, Kind.HANDLE, handle, now, search):
-            raise self._not_found(Kind.HANDLE, handle)
+        for _ in range(_TRIES):
+            now = self._now()
+            info = await self._database.get_info(self._scope, *target, now)
+            if info is None:
+                break
+            search = MatchScan(
+                match,
+                ignore_case=ignore_case,
+                offset=offset,
+                size=info.size,
+                binary=info.media_type == BINARY,
+                shown=windows.MAX_MATCHES_SHOWN,
+            )
+            found = await self._search(info, search, context, max_windows, note, now)
+            # it can be deleted at any time while it is searched, and an artifact be replaced
+            if found is not None and (info.kind is Kind.HANDLE or await self._is_current(info)):
+                return found
+        raise self._not_found(Kind.HANDLE, target[1])
+
+    async def _search(
+        self, info: EntryInfo, search: MatchScan, context: int, max_windows: int, note: str | None, now: int
+    ) -> Matches | None:
+        """What ``search`` finds; None when the entry changed meanwhile."""
+        searched_bytes = 0 if search.next_start is None else info.size - search.next_start
+        if not await self._database.scan(self._scope, info.kind, info.key, now, search):
+            return None
         planned, next_offset = windows.plan_windows(
             search.found, context=context, max_windows=max_windows, size=info.size
         )
         ranges = [(max(0, start - windows.MARGIN), end + windows.MARGIN) for start, end, _ in planned]
-        texts = await self._database.read_ranges(self._scope, Kind.HANDLE, handle, now, ranges)
+        texts = await self._database.read_ranges(self._scope, info.kind, info.key, now, ranges)
         if texts is None:
-            raise self._not_found(Kind.HANDLE, handle)
+            return None
+        binary = info.media_type == BINARY
         return Matches(
             windows=tuple(
                 windows.cut_match_window(data, max(0, plan[0] - windows.MARGIN), plan, size=info.size, binary=binary)
                 for plan, data in zip(planned, texts, strict=True)
             ),
             total_matches=search.total,
-            searched_bytes=max(0, info.size - offset),
+            searched_bytes=searched_bytes,
             size=info.size,
             complete=next_offset is None,
             next_offset=next_offset,
             encoding="base64" if binary else "utf-8",
             note=note,
         )
+
+    async def _is_current(self, info: EntryInfo) -> bool:
+        """Whether an entry is live and as it was: a version is never written twice."""
+        found = await self._database.get_info(self._scope, info.kind, info.key, self._now())
+        return found is not None and (found.version, found.created_at) == (info.version, info.created_at)
+
+    async def find(self, name: str) -> EntryInfo:
+        """A live handle of this scope, or a live artifact of its run, without its content.
+
+        Raises:
+            HandleNotFound: there is neither.
+        """
+        info = await self._database.get_info(self._scope, *self._target(name), self._now())
+        if info is None:
+            raise self._not_found(Kind.HANDLE, name)
+        return info
+
+    async def pieces(self, info: EntryInfo) -> AsyncGenerator[bytes, None]:
+        """The content of a live entry in pieces of 1 MiB, which add up to ``info.size``.
+
+        Raises:
+            HandleNotFound: it has expired, or was deleted or replaced, meanwhile.
+        """
+        for start in range(0, info.size, _PIECE):
+            found = await self._database.read_range(
+                self._scope, info.kind, info.key, self._now(), start, start + _PIECE
+            )
+            if found is None or found[0] != info.size:
+                raise self._not_found(Kind.HANDLE, info.key)
+            yield found[2]
+        # two versions can be of one size, and the pieces of both
+        if info.kind is not Kind.HANDLE and not await self._is_current(info):
+            raise self._not_found(Kind.HANDLE, info.key)
+
+    # --- artifacts
+
+    async def write_artifact(
+        self,
+        name: str,
+        value: object,
+        *,
+        replace: bool = True,
+        source_tool: str | None = None,
+        ttl: float | timedelta | None = None,
+    ) -> int | None:
+        """Write a document that every agent of the run can read by ``name``; return its version. One atomic step.
+
+        Args:
+            name: 1 to 256 bytes of printable text that is no handle's form.
+            value: Text, bytes or what JSON can express.
+            replace: Whoever wrote the one of that name, this takes its place. False: write nothing and return None
+                when there is one.
+            source_tool: The tool whose output it is.
+            ttl: Seconds or a timedelta that it lives from now; the store's default when None.
+
+        Raises:
+            LimitExceeded: the artifact, or the run with it, would be too large.
+            InvalidArgument: a bad argument.
+        """
+        name = check_note_key(name)
+        now = self._now()
+        expires = self._expiry(now, ttl, None)
+
+        def prepare() -> NewEntry:
+            content = read_content(value)
+            return NewEntry(
+                scope=self._scope,
+                kind=Kind.ARTIFACT,
+                key=name,
+                content=content,
+                tokens=_count_tokens(content),
+                preview=make_preview(content),
+                source_tool=None if source_tool is None else _storable(source_tool) or None,
+                now=now,
+                expires_at=expires,
+            )
+
+        try:
+            new = await _off_loop_if_heavy(value, prepare)
+        except Exception as error:
+            msg = f"an artifact is text, bytes or what JSON can express: {error}"
+            raise InvalidArgument(msg, argument="value") from error
+        return await self._database.write_artifact(new, self._settings.limits, replace=replace)
 
     # --- notes
 
@@ -387,13 +513,13 @@ class RunScratch:
     async def list(
         self, *, prefix: str = "", limit: int = 100, after: str = "", kind: Kind = Kind.NOTE
     ) -> list[EntryInfo]:
-        """Live notes by key (or handles by name), without their content.
+        """Live notes by key, or handles or the run's artifacts by name, without their content.
 
         Args:
             prefix: Only keys that start with it; ``%`` and ``_`` are plain characters.
             limit: At most so many, 1 to 1,000.
             after: Go on after this key: the last one of the page before.
-            kind: ``Kind.NOTE`` or ``Kind.HANDLE``.
+            kind: ``Kind.NOTE``, ``Kind.HANDLE``, or ``Kind.ARTIFACT`` for those of all agents of the run.
 
         Raises:
             InvalidArgument: a bad argument.

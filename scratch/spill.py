@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 from scratch.content import Content, read_content
 from scratch.entries import Entry, EntryInfo
@@ -50,7 +50,15 @@ _EXAMPLE_HANDLE = "r_" + "x" * 12  # as long as a real one
 class OwnText(str):
     """What a run-scratch verb returned to the model: recognised by type under any tool's name, never spilled again."""
 
-    __slots__ = ()
+    __slots__ = ("is_error",)
+    is_error: bool
+    """Whether it is a structured error (MCP's ``isError``)."""
+
+    def __new__(cls, text: str, *, is_error: bool = False) -> Self:
+        """A verb's text."""
+        own = super().__new__(cls, text)
+        own.is_error = is_error
+        return own
 
 
 @dataclass(frozen=True, slots=True)

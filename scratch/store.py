@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from scratch.budget import ScratchpadUsage
+from scratch.cache import SizedCache
 from scratch.clock import Clock, now_ms, system_clock, ttl_seconds
 from scratch.database import CheckReport, Database, Limits, SecureDelete, StoreStats
 from scratch.entries import EntryInfo, RunInfo, Scope, check_name
@@ -18,12 +20,15 @@ from scratch.errors import InvalidArgument, RunNotFound
 from scratch.run import RunScratch, RunSettings
 from scratch.spill import SpillPolicy
 from scratch.sweeper.sweep import BATCH_ENTRIES, SweepReport, sweep
+from scratch.usage import UsageBook
 from scratch.windows import check_count
 
 DEFAULT_TTL = 3_600.0
 """Seconds."""
 MAX_ENTRY_BYTES = 64 * 1024 * 1024
 MAX_RUN_BYTES = 1024 * 1024 * 1024
+_TEXTS_BYTES = 128 * 1024 * 1024
+"""What the exploration tools looked at last is kept in memory up to this size, for all runs of a store together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,7 @@ class ScratchStore:
         max_entry_bytes: int = MAX_ENTRY_BYTES,
         max_run_bytes: int = MAX_RUN_BYTES,
         secure_delete: SecureDelete = "fast",
+        on_usage: Callable[[ScratchpadUsage], None] | None = None,
         clock: Clock = system_clock,
         create: bool = True,
         read_only: bool = False,
@@ -69,6 +75,8 @@ class ScratchStore:
             max_entry_bytes: The largest content stored; 64 MiB.
             max_run_bytes: The most that a run may hold; 1 GiB.
             secure_delete: ``"on"`` overwrites what is deleted with zeros (sweeps take eight times as long).
+            on_usage: Called with the usage of each scope that was active when it closes: with ``run.close()``, with its
+                run (completed or deleted) or with the store. What it raises is logged.
             clock: Seconds since the epoch, for tests.
             create: False: a missing store is an error.
             read_only: Only reading methods work, and nothing is written beside the file where that can be helped.
@@ -84,7 +92,9 @@ class ScratchStore:
         if secure_delete not in ("fast", "on"):
             msg = 'secure_delete must be "fast" or "on"'
             raise InvalidArgument(msg, argument="secure_delete")
-        settings = RunSettings(policy or SpillPolicy(), limits, ttl_seconds(ttl), clock)
+        settings = RunSettings(
+            policy or SpillPolicy(), limits, ttl_seconds(ttl), clock, UsageBook(on_usage), SizedCache(_TEXTS_BYTES)
+        )
         return Opening(_Options(Path(path).absolute(), create, read_only, secure_delete, settings))
 
     @property
@@ -98,6 +108,7 @@ class ScratchStore:
     async def close(self) -> None:
         """Finish what is being written and close the file. Calling it again does nothing."""
         await self._database.close()
+        self._settings.usage.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -146,13 +157,16 @@ class ScratchStore:
         if not await self._database.complete_run(check_name(run_id, "run_id"), self._now()):
             msg = f"there is no run {run_id!r} in this store"
             raise RunNotFound(msg, run_id=run_id)
+        self._settings.usage.close(run_id)
 
     async def delete_run(self, run_id: str) -> bool:
         """Delete a run and everything of it, of all agents; whether it existed. The next sweep gives the space back.
 
         None of it is live from the first moment on; a large run then goes in small steps that let others write.
         """
-        return await self._database.delete_run(check_name(run_id, "run_id"))
+        existed = await self._database.delete_run(check_name(run_id, "run_id"))
+        self._settings.usage.close(run_id)
+        return existed
 
     async def delete_agent(self, agent_id: str) -> bool:
         """Delete an agent, the runs that it owns and all that it stored; whether it existed."""

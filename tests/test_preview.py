@@ -160,7 +160,9 @@ def test_json_comes_with_its_shape_in_one_line(value: object, shape: str) -> Non
 def test_the_shape_of_a_value_is_known_at_any_size() -> None:
     rows = [{"id": i, "note": "x" * 60} for i in range(20_000)]
     assert preview(rows).startswith("[JSON array of 20,000 objects, the first with keys id, note]\n[{")
-    assert preview(json.dumps(rows)).startswith("[{")  # a text of this size is not parsed
+    text = json.dumps(rows)  # a text of this size is not parsed, so its items are not counted
+    for form in (text, "\ufeff\n " + text + "\n", text.encode()):
+        assert preview(form).startswith("[JSON array of objects, the first with keys id, note]\n")
 
 
 def test_the_shape_of_what_json_has_no_form_for_is_what_it_becomes() -> None:
@@ -188,3 +190,246 @@ def test_an_earlier_cut_of_the_tool_is_named() -> None:  # C23
     shown = preview("x" * 20_000, already_truncated=True)
     assert shown.startswith("[the tool had already cut this output]\nxxx")
     assert "already cut" in preview(b"\xff" * 20_000, already_truncated=True)
+
+
+FILL = "x" * 700_000
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        (json.dumps({"a": 1, "b": None, "c": [1, 2], "d": FILL, "e": 1}), ("object, the first keys: a (number), "
+         "b (null), c (array of 2), d (text)")),
+        (json.dumps({"deep": {"list": [FILL]}}), "object, the first keys: deep (object)"),
+        (json.dumps({str(i): FILL[:5] for i in range(50_000)}), "object, the first keys: "
+         + ", ".join(f"{i} (text)" for i in range(8))),
+        (json.dumps([{"id": 1, "rows": [[FILL]]}]), "array of objects, the first with keys id, rows, …"),
+        (json.dumps([{str(i): i for i in range(10)}] * 20_000), ("array of objects, the first with keys "
+         "0, 1, 2, 3, 4, 5, 6, 7, and 2 more")),
+        (json.dumps([{}] * 200_000), "array of objects, the first with no keys"),
+        (json.dumps([1.5] * 200_000), "array of items (number)"),
+        (json.dumps([123_456_789] * 100_000, separators=(",", ":")), "array of items (number)"),
+        (json.dumps(['\\\u2028"'] * 200_000), "array of items (text)"),
+        (json.dumps([FILL]), "array of items (text)"),
+        (json.dumps([1, "a", None] * 100_000), "array of items of mixed kinds"),
+        (json.dumps([[1, 2]] * 200_000), "array of items (array of 2)"),
+        (json.dumps([True] * 200_000), "array of items (boolean)"),
+        (json.dumps({"a\n\x1b]": FILL}), "object, the first keys: a\ufffd\ufffd] (text)"),
+    ],
+)  # fmt: skip
+def test_the_start_of_a_large_json_text_tells_its_shape(text: str, shape: str) -> None:
+    for form in (text, text.encode()):
+        assert preview(form).partition("\n")[0] == f"[JSON {shape}]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1}\n' * 80_000,  # JSON lines
+        "[1, 2]\n" * 100_000,
+        "[INFO] started\n" * 50_000 + "]",
+        "{not json " + FILL + "}",
+        "{1: 2, " + FILL + "}",
+        '{"a" 1, "' + FILL + '"}',
+        "[1 2 " + FILL + "]",
+        "[" * 700_000 + "]" * 700_000,
+        "[" + "9" * 700_000 + "]",
+        '["' + FILL,  # the end is missing
+        '["a", tru, "' + FILL + '"]',
+        "[" + " " * 700_000 + "]",
+    ],
+)
+def test_what_only_begins_like_large_json_is_text(text: str) -> None:
+    assert not preview(text).startswith("[JSON")
+
+
+def csv_text(separator: str = ",", *, header: str = "id,name,city", row: str = "1,Ann,Oslo", rows: int = 2_000) -> str:
+    return f"{header}\n{(row + chr(10)) * rows}".replace(",", separator)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        (csv_text(), "CSV, 2,000 rows, columns: id, name, city"),
+        (csv_text("\t"), "TSV, 2,000 rows, columns: id, name, city"),
+        (csv_text(";"), "CSV, 2,000 rows, columns: id, name, city"),
+        (csv_text().replace("\n", "\r\n"), "CSV, 2,000 rows, columns: id, name, city"),
+        ("\ufeff" + csv_text().replace("\n", "\n\n") + "1,2,3", "CSV, 2,001 rows, columns: id, name, city"),
+        (csv_text(row='1,"Ann, ""A"" B",Oslo'), "CSV, 2,000 rows, columns: id, name, city"),
+        (csv_text(row='1,"two\nlines",Oslo'), "CSV, about 4,000 rows, columns: id, name, city"),
+        (csv_text(header=",price (EUR),Größe"), "CSV, 2,000 rows, columns: , price (EUR), Größe"),
+        (csv_text(rows=100_000), "CSV, 100,000 rows, columns: id, name, city"),
+        (
+            "\n".join([",".join(f"c{i}" for i in range(300)), *[",".join("1" * 300)] * 300]),
+            "CSV, 300 rows, columns: c0, c1, c2, c3, c4, c5, c6, c7, and 292 more",
+        ),
+        (csv_text(header="id," + "n" * 70 + ",b"), "CSV, 2,000 rows, columns: id, " + "n" * 39 + "…, b"),
+        (csv_text(row="1,\x00\x1b,\x7f"), "CSV, 2,000 rows, columns: id, name, city"),
+    ],
+)
+def test_a_table_comes_with_its_rows_and_columns(text: str, shape: str) -> None:
+    for form in (text, text.encode()):
+        assert preview(form).partition("\n")[0] == f"[{shape}]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "First, we go there, and then back.\nNo.\n" * 500,
+        csv_text(header="1,2,3"),  # a table without a header
+        csv_text(header="id,name,name"),
+        csv_text(header="id,name"),
+        csv_text(header="id,,name"),
+        csv_text(header="a: 1,b: 2,c: 3"),
+        "import {a, b, c} from 'd'\n" * 500,
+        "f(a, b, c)\n" * 500,
+        "a,b,c\n" + "1,2,3" * 1_000,  # two lines
+        "a,b,c\n1,2,3\n" + '"' * 5_000,
+        'a,b,c\n1,2,"' + "3\n" * 5_000,
+        ",".join(f"column{i}" for i in range(50_000)) + "\n1\n2\n3\n",
+        "\x00,\x00,\x00\n" * 900,
+        "a\rb,c,d\n" * 900,
+    ],
+)
+def test_what_is_not_clearly_a_table_is_text(text: str) -> None:
+    assert not preview(text).startswith("[")
+
+
+@given(st.lists(st.sampled_from(["1,2,3", "日,é,😀", "", '"a ""b""",2,3']), min_size=3, max_size=9), st.integers(1, 99))
+def test_rows_are_the_lines_that_are_not_empty(lines: list[str], times: int) -> None:
+    text = "\n".join(["a,b,c", "1,2,3", "1,2,3", *lines * times, "x,y,z" * 300])
+    rows = 3 + times * sum(map(bool, lines))
+    shown = preview(text)
+    assert shown.startswith(f"[CSV, {rows:,} rows, ") or rows <= 10  # the last line is of another width
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2024-01-31T10:00:00.123Z INFO started",
+        "2024-01-31 10:00:00,123 - root - INFO - started",
+        "[2024/01/31 10:00:00] started",
+        "INFO 2024-01-31 10:00:00 started",
+        "web-1  | 2024-01-31T10:00:00Z started",
+        "nova.log.1 2017-05-16 00:00:00.008 25746 INFO started",
+        "Dec 10 06:55:46 host sshd[24200]: started",
+        "<34>Oct  1 22:14:15 host su: started",
+        "[Sun Dec 04 04:47:44 2005] [notice] started",
+        '10.0.0.1 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 2326',
+        "10:00:00.123 [main] INFO started",
+        "[   12.345678] usb 1-1: new device",
+    ],
+)
+def test_a_log_comes_with_its_lines(line: str) -> None:  # C42
+    for text in (f"{line}\n" * 1_000, f"{line}\n    at a.b.c(D.java:7)\n{line}\n\n" * 500):
+        count = sum(map(bool, text.split("\n")))
+        assert preview(text).startswith(f"[log, {count:,} lines]\n{line}")
+        assert preview(text + "Done.").endswith("\nDone.")
+        assert preview(text.encode()) == preview(text)
+
+
+PROSE = "The quick brown fox jumps over the lazy dog, and so on.\n" * 50
+
+
+@pytest.mark.parametrize(
+    ("text", "heading"),
+    [
+        ("# Report\n\n" + PROSE, "Report"),
+        ("\n\n## A *b* `c` ##\r\n\r\n" + PROSE, "A *b* `c`"),
+        (PROSE[:56] + "\n###### Six\n" + PROSE, "Six"),
+        ("---\ntitle: x\n---\n\n# Real\n\n- one two three\n" + "\n" * 2_000, "Real"),
+        ("```sh\n# a comment\nmake\n```\n\n# After the fence\n" + PROSE, "After the fence"),
+        ("~~~\n```\n# no\n~~~\n# Yes\n" + PROSE, "Yes"),
+        ("# 总结\n\n" + "这是一个相当长的句子，用来说明这个文件是一个文档，而不是程序。\n" * 90, "总结"),
+        ("# a\x00\x1b\ud835]b\n\n" + PROSE, "a\ufffd\ufffd\ufffd]b"),
+        ("# " + "h" * 9_000 + "\n\n" + PROSE, "h" * 159 + "…"),
+        ("# One\n## Two\n" + "word\n" * 900, "One"),
+    ],
+)
+def test_a_document_comes_with_its_first_heading(text: str, heading: str) -> None:
+    assert preview(text).partition("\n")[0] == f"[markdown, first heading: {heading}]"
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "#!/bin/sh\n# Build all.\n\nset -e\n",
+        "# Build all\n\nNAME=x\n",
+        "# Build all\n\nif [ -f x ]; then\n  `make x`\nfi\n",
+        "# Build all\n# and more\n",
+        "# Copyright\n\nimport os\n\n## Part\n",
+        "# Copyright\n\ndef main():\n    pass\n",
+        "# Tools\n\nfoo('x')\n\n## More\n",
+        "# a compose file\n\nversion: 3\n",
+        "# Web\n\nuser nobody;\n",
+        "# Settings\n\n[server]\n",
+        "# base\n\nFROM alpine\n",
+        "#include <stdio.h>\n# define X\n",
+        "#\n# Title\n#\n",
+        "2024-01-31 10:00:00 a\n# not a heading\n",
+        "```\n# in a fence that never ends\n",
+        "a line\n# beside it\n",
+        "# This is a remark about what follows.\n\n",
+        "#hashtag\n",
+        "####### seven\n",
+        "no heading at all\n",
+    ],
+)
+def test_hashes_that_begin_comments_make_no_heading(start: str) -> None:
+    assert not preview(start + PROSE).startswith("[markdown")
+
+
+def test_a_page_comes_with_its_title() -> None:
+    rest = "<body>" + "<p>x</p>" * 900
+    assert preview(f"<!DOCTYPE html>\n<html><title>\n A &amp;\n B </title>{rest}").startswith(
+        "[HTML, title: A & B]\n<!"
+    )
+    assert preview(f"\n<HTML><TITLE lang='x'>总结</TITLE>{rest}").startswith("[HTML, title: 总结]\n")
+    assert preview(f"<html>{rest}").startswith("[HTML]\n")
+    assert preview(f'<?xml version="1.0"?>\n<html><title>&#27;&#xd800;</title>{rest}').startswith("[HTML, title: ")
+    assert not preview(f"<svg><title>A</title>{rest}").startswith("[")
+
+
+def test_a_text_that_is_seen_whole_needs_no_shape() -> None:
+    for text in (csv_text(rows=5), "# Plan\n\n" + PROSE[:500], "<html><title>A</title>", "10:00:00 a\n" * 9):
+        assert preview(text) == text
+
+
+def test_a_shape_takes_half_of_the_room_at_most_and_names_its_cut() -> None:
+    text = csv_text(header=",".join("日" * 39 + c for c in "abcdefgh"), row="1,2,3,4,5,6,7,8")
+    for limit in (330, 500, 1_000, 1_024):
+        line = preview(text, limit=limit).partition("\n")[0]
+        assert line.startswith("[CSV, 2,000 rows, columns: 日日")
+        assert line.endswith("…]")
+        assert cost(line + "\n") <= limit // 2
+    assert preview(text, limit=300).startswith("日")
+    shown = preview(text, already_truncated=True)
+    assert shown.startswith("[the tool had already cut this output]\n[CSV, 2,000 rows, columns: 日日")
+
+
+def test_base64_in_a_heading_is_left_out() -> None:  # C57
+    shown = preview(f"# ![x](data:image/png;base64,{encoded(5_000)})\n\n{PROSE}")
+    assert shown.startswith("[markdown, first heading: ![x](data:image/png;base64,[base64 left out]…]\n")
+
+
+starts = st.sampled_from(
+    [
+        "a,b,c\n1,2,3\n4,5,6\n",
+        "a\tb\tc\n" * 9,
+        "# Head\n\n",
+        "```\n",
+        "<html><title>",
+        "10:00:00 a\n" * 5,
+        "[{",
+        '{"a":',
+    ]
+)
+
+
+@given(starts, texts, st.integers(1, 300), st.integers(0, MAX_PREVIEW_BYTES), st.booleans())
+def test_the_limit_holds_for_every_kind(start: str, text: str, times: int, limit: int, truncated: bool) -> None:
+    value = start + text * times
+    shown = preview(value, limit=limit, already_truncated=truncated)
+    assert cost(shown) <= limit
+    assert len(shown.encode()) <= limit  # it can be encoded
+    assert shown == preview(value, limit=limit, already_truncated=truncated)

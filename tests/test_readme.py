@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
+from scratch import ContextBudget, RunScratch, TokenCounter
 from scratch.cli.main import cli
+from scratch.config import Config
+from scratch.tools import Toolset
+from tests.support import query
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -21,7 +27,7 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_python_example_runs_word_for_word(tmp_path: Path) -> None:
-    (example,) = blocks("python")
+    example, _ = blocks("python")
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", example],
         cwd=tmp_path,
@@ -39,6 +45,32 @@ def test_the_python_example_runs_word_for_word(tmp_path: Path) -> None:
     assert hits.startswith("1 ")
     assert '"status": "ERROR"}' in hits
     assert note == "look at row 700"
+
+
+def test_the_configuration_example_is_one() -> None:
+    (example,) = blocks("toml")
+    config = Config.parse(example)
+    assert config.scratchpad.enabled
+    assert config.policy().token_threshold("run_query") == 2_000
+    assert config.llm.context_window == 128_000
+
+
+async def test_the_lines_for_a_model_run_word_for_word(run: RunScratch) -> None:
+    _, example = blocks("python")
+    names: dict[str, Any] = {
+        "Toolset": Toolset,
+        "ContextBudget": ContextBudget,
+        "TokenCounter": TokenCounter,
+        "run": run,
+        "observation": query("x" * 10_000),
+        "name": "scratch_list",
+        "arguments": {},
+    }
+    body = "".join(f"    {line}\n" for line in example.splitlines())
+    exec(f"async def main():\n{body}    return captured, answer", names)  # noqa: S102 - README's own code
+    captured, answer = await names["main"]()
+    assert captured.handle in json.loads(answer)["handles"][0]["handle"]
+    assert answer.is_error is False
 
 
 def test_every_command_is_in_the_table_and_has_help_with_an_example() -> None:

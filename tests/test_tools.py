@@ -219,4 +219,5 @@ NAMES = sorted({p.name for verb in VERBS for p in verb.parameters})
 async def test_no_call_of_any_kind_raises(tools: Toolset, verb: str, arguments: object) -> None:
     text = await tools.call(verb, arguments)
     text.encode()
-    json.loads(text)
+    assert not text.is_error or "error" in json.loads(text)
+    assert "internal_error" not in text

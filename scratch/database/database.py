@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from scratch.database import artifacts, maintenance, statements
 from scratch.database import connection as opening
-from scratch.database import maintenance, statements
 from scratch.database.connection import SecureDelete
 from scratch.database.engine import Engine
 from scratch.database.maintenance import Batch, CheckReport, StoreStats
@@ -125,6 +125,11 @@ class Database:
         write = partial(statements.write_note, new=new, limits=limits, if_version=if_version, append_to=append_to)
         return await self._engine.write(write, new.content.size)
 
+    async def write_artifact(self, new: NewEntry, limits: Limits, *, replace: bool) -> int | None:
+        """Write an artifact; return its version. See :func:`scratch.database.artifacts.write_artifact`."""
+        write = partial(artifacts.write_artifact, new=new, limits=limits, replace=replace)
+        return await self._engine.write(write, new.content.size)
+
     async def renew(self, scope: Scope, key: str, now: int, expires_at: int) -> int | None:
         """Prolong a live handle or note; return when it expires now, None when there is none."""
         return await self._engine.write(lambda connection: statements.renew(connection, scope, key, now, expires_at))
@@ -133,33 +138,58 @@ class Database:
         """Delete a live handle or note; whether there was one."""
         return await self._engine.write(lambda connection: statements.delete_entry(connection, scope, key, now))
 
+    # In what follows ``scope`` is the reader's: with Kind.ARTIFACT it reads what any agent of the run wrote.
+
+    async def _read_entry(
+        self, scope: Scope, kind: Kind, key: str, now: int, function: Callable[[sqlite3.Connection, Scope], T | None]
+    ) -> T | None:
+        """What ``function`` reads, in one snapshot, in the scope where a live entry stands; None when there is none."""
+
+        def read(connection: sqlite3.Connection) -> T | None:
+            owner = artifacts.find_owner(connection, scope, key, now) if kind is Kind.ARTIFACT else scope
+            return None if owner is None else function(connection, owner)
+
+        return await self._read_snapshot(read)
+
+    async def _read_snapshot(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        """What ``function`` reads with several statements, all of one moment."""
+
+        def read(connection: sqlite3.Connection) -> T:
+            connection.execute("BEGIN")
+            try:
+                return function(connection)
+            finally:
+                connection.execute("COMMIT")
+
+        return await self._engine.read(read)
+
     async def get_info(self, scope: Scope, kind: Kind, key: str, now: int) -> EntryInfo | None:
         """A live entry's metadata."""
-        return await self._engine.read(lambda connection: statements.get_info(connection, scope, kind, key, now))
+        return await self._read_entry(
+            scope, kind, key, now, lambda connection, owner: statements.get_info(connection, owner, kind, key, now)
+        )
 
     async def get_entry(self, scope: Scope, kind: Kind, key: str, now: int) -> tuple[EntryInfo, bytes] | None:
         """A live entry's metadata and its whole content, of one moment."""
 
-        def read(connection: sqlite3.Connection) -> tuple[EntryInfo, bytes] | None:
-            connection.execute("BEGIN")
-            try:
-                info = statements.get_info(connection, scope, kind, key, now)
-                found = info and statements.read_range(connection, scope, kind, key, now, 0, info.size)
-            finally:
-                connection.execute("COMMIT")
+        def read(connection: sqlite3.Connection, owner: Scope) -> tuple[EntryInfo, bytes] | None:
+            info = statements.get_info(connection, owner, kind, key, now)
+            found = info and statements.read_range(connection, owner, kind, key, now, 0, info.size)
             return None if info is None or not found else (info, found[2])
 
-        return await self._engine.read(read)
+        return await self._read_entry(scope, kind, key, now, read)
 
     async def list_scope(
         self, scope: Scope, kind: Kind, now: int, *, prefix: str, after: str, limit: int
     ) -> list[EntryInfo]:
-        """Live entries of a scope by key."""
-        return await self._engine.read(
-            lambda connection: statements.list_scope(
-                connection, scope, kind, now, prefix=prefix, after=after, limit=limit
-            )
-        )
+        """Live entries of a scope (or the artifacts of its run) by key."""
+
+        def read(connection: sqlite3.Connection) -> list[EntryInfo]:
+            if kind is Kind.ARTIFACT:
+                return artifacts.list_artifacts(connection, scope, now, prefix=prefix, after=after, limit=limit)
+            return statements.list_scope(connection, scope, kind, now, prefix=prefix, after=after, limit=limit)
+
+        return await self._read_snapshot(read)
 
     async def list_run(self, run_id: str, now: int) -> list[EntryInfo]:
         """Live entries of all agents of a run, the oldest first."""
@@ -169,8 +199,12 @@ class Database:
         self, scope: Scope, kind: Kind, key: str, now: int, start: int, stop: int
     ) -> tuple[int, str, bytes] | None:
         """Size, media type and the bytes ``[start, stop)`` of a live entry; None when it is not live."""
-        return await self._engine.read(
-            lambda connection: statements.read_range(connection, scope, kind, key, now, start, stop)
+        return await self._read_entry(
+            scope,
+            kind,
+            key,
+            now,
+            lambda connection, owner: statements.read_range(connection, owner, kind, key, now, start, stop),
         )
 
     async def read_ranges(
@@ -178,28 +212,28 @@ class Database:
     ) -> list[bytes] | None:
         """The bytes of several ranges in one hop; None when the entry is not live (any more)."""
 
-        def read(connection: sqlite3.Connection) -> list[bytes] | None:
-            found = [statements.read_range(connection, scope, kind, key, now, *one) for one in ranges]
+        def read(connection: sqlite3.Connection, owner: Scope) -> list[bytes] | None:
+            found = [statements.read_range(connection, owner, kind, key, now, *one) for one in ranges]
             return [one[2] for one in found if one] if all(found) else None
 
-        return await self._engine.read(read)
+        return await self._read_entry(scope, kind, key, now, read)
 
     async def scan(self, scope: Scope, kind: Kind, key: str, now: int, search: MatchScan) -> bool:
         """Feed a live entry to ``search`` to its end, a few MiB a hop; False when it is not live (any more)."""
 
-        def feed(connection: sqlite3.Connection) -> bool:
+        def feed(connection: sqlite3.Connection, owner: Scope) -> bool:
             for _ in range(_SLICES_A_HOP):
                 start = search.next_start
                 if start is None:
                     return True
-                found = statements.read_range(connection, scope, kind, key, now, start, start + SLICE)
+                found = statements.read_range(connection, owner, kind, key, now, start, start + SLICE)
                 if not found or not found[2]:
                     return False
                 search.feed(found[2])
             return True
 
         while search.next_start is not None:
-            if not await self._engine.read(feed):
+            if not await self._read_entry(scope, kind, key, now, feed):
                 return False
         return True
 

@@ -1,4 +1,4 @@
-"""How many tokens a text costs. This version estimates by script; nothing here needs a vocabulary or the network."""
+"""How many tokens a text is likely to be, by script; needs no vocabulary."""
 
 from __future__ import annotations
 
