@@ -20,7 +20,7 @@ logger = logging.getLogger("scratch")
 _IN_A_THREAD = 8_000
 """Characters from which counting is left to a thread."""
 _LONGEST_TOKEN = 128
-"""Bytes; no token of the two encodings has more, and none has less than one."""
+"""Bytes."""
 _REMEMBERED = 64
 """Pieces whose tokens are remembered during a count."""
 _SIZED_AT_ONCE = 256 * 1024
@@ -101,9 +101,8 @@ class TokenCounter:
     def count_until(self, text: str, stop_at: int) -> int:
         """The tokens of ``text``; any number from ``stop_at`` on where it has as many. For a ``SpillPolicy``."""
         enough = self._unscaled(stop_at)
-        at_least = self._least(text)
-        if at_least >= enough:
-            return self._scaled(at_least)
+        if self._bounded and _has_bytes(text, _LONGEST_TOKEN * (enough - 1) + 1):
+            return self._scaled(enough)
         tokens = 0
         for counted, _ in _counted(text, self._encodings.get(self._plan.source)):
             tokens += counted
@@ -115,8 +114,8 @@ class TokenCounter:
         """Whether ``text`` is ``threshold`` tokens or more; counts only where its bytes do not tell, and no further."""
         if threshold <= 0:
             return True
-        if not isinstance(self._plan.source, Path) and _size(text) < self._unscaled(threshold):
-            return False  # no token has less than a byte
+        if self._bounded and not _has_bytes(text, self._unscaled(threshold)):
+            return False
         return self.count_until(text, threshold) >= threshold
 
     async def load(self) -> None:
@@ -127,17 +126,17 @@ class TokenCounter:
         """
         await asyncio.to_thread(self._encodings.get, self._plan.source)
 
-    def _least(self, text: str) -> int:
-        """So many tokens of the encoding it is in any case."""
-        # A SentencePiece model may have tokens of any length.
-        return 0 if isinstance(self._plan.source, Path) else -(-_size(text) // _LONGEST_TOKEN)
+    @property
+    def _bounded(self) -> bool:
+        """Whether each token has 1 to 128 bytes; a SentencePiece model may have others."""
+        return not isinstance(self._plan.source, Path)
 
     def _scaled(self, tokens: int) -> int:
         return math.ceil(self._plan.factor * tokens)
 
     def _unscaled(self, tokens: int) -> int:
-        """The fewest tokens of the encoding that are ``tokens`` of the model."""
-        return math.floor((tokens - 1) / self._plan.factor) + 1
+        """The fewest tokens of the encoding, 1 or more, that are ``tokens`` of the model."""
+        return max(1, math.floor((tokens - 1) / self._plan.factor) + 1)
 
 
 def _counted(text: str, encoding: Encoding) -> Iterator[tuple[int, bool]]:
@@ -178,9 +177,11 @@ def _count_piece(piece: str, encoding: Encoding) -> tuple[int, bool]:
         return estimate_tokens(piece), False
 
 
-def _size(text: str) -> int:
-    """Bytes of ``text`` in UTF-8."""
-    if text.isascii():
-        return len(text)
+def _has_bytes(text: str, size: int) -> bool:
+    """Whether ``text`` has ``size`` bytes or more in UTF-8."""
+    if len(text) >= size:
+        return True
+    if text.isascii() or len(text) * 4 < size:
+        return False
     parts = (text[start : start + _SIZED_AT_ONCE] for start in range(0, len(text), _SIZED_AT_ONCE))
-    return sum(len(part.encode("utf-8", "surrogatepass")) for part in parts)
+    return sum(len(part.encode("utf-8", "surrogatepass")) for part in parts) >= size

@@ -18,7 +18,7 @@ _CJK_PUNCTUATION = "\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f"
 _CUT = re.compile(
     r"""
       (?<=\S) (?=[ \t])               # before a word
-    | (?<=\n) (?=[^\s])              # after a line
+    | (?<=\n) (?=[^\s/])              # after a line
     | (?<=[A-Za-z]) (?=[0-9])
     | (?<=[0-9]) (?=[A-Za-z])
     | (?<=[^\W_]) (?=[!-&(-/:-@\[-`{-~"""

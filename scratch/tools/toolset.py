@@ -25,6 +25,10 @@ logger = logging.getLogger("scratch")
 
 _BYTES_A_TOKEN = 128
 """No vocabulary has longer tokens: what has more bytes than this for each is over a cap for sure."""
+_BYTES_A_TOKEN_ESTIMATED = 4
+"""The same for the estimate."""
+_BYTES_A_TOKEN_SUGGESTED = 8
+"""What is suggested is tried first, and has no more bytes than this for each: trying is quick then."""
 _SUGGESTED = 4
 _HALVINGS = 24
 
@@ -150,7 +154,8 @@ class Toolset:
             checked = verb.check(arguments)
             handle = checked.get("handle")
             try:
-                look = await verb.handler(self, checked, self._limit() * _BYTES_A_TOKEN)
+                longest = _BYTES_A_TOKEN_ESTIMATED if self._counter is None else _BYTES_A_TOKEN
+                look = await verb.handler(self, checked, self._limit() * longest)
             except TooLarge as error:
                 return await self._too_large(
                     verb, checked, max(self._limit() + 1, error.estimated_bytes // 4), error.smaller
@@ -251,7 +256,7 @@ class Toolset:
         for _ in range(_HALVINGS):
             arguments = {"handle": handle, **call.arguments} if handle is not None else dict(call.arguments)
             try:
-                look = await verb.handler(self, verb.check(arguments), self._limit() * _BYTES_A_TOKEN)
+                look = await verb.handler(self, verb.check(arguments), self._limit() * _BYTES_A_TOKEN_SUGGESTED)
                 _, tokens = await self._rendered(verb, look)
                 if tokens <= self._limit():
                     return {"tool": self.prefix + verb.name, "arguments": arguments}
