@@ -176,7 +176,10 @@ class RunScratch:
             decision = SpillDecision(spill=False, reason="not_serializable")
             return Captured(_last_resort(observation.content), None, decision, observation)
         try:
-            prepared = await _off_loop_if_heavy(content.body, lambda: _prepare(observation, content, self.policy))
+            if self.policy.token_threshold(observation.tool_name) is None:
+                prepared = await _off_loop_if_heavy(content.body, lambda: _prepare(observation, content, self.policy))
+            else:  # tokens may be counted, and a vocabulary loaded for that
+                prepared = await asyncio.to_thread(_prepare, observation, content, self.policy)
             decision = prepared.decision
             if prepared.stub is not None:
                 await self._insert(observation, content, prepared.stub, prepared.tokens, now, expires)

@@ -44,6 +44,8 @@ MEMORY_VERBS = frozenset(
 )
 INTERNAL_VERBS = OWN_VERBS | MEMORY_VERBS | {"report_progress", "tool_search"}
 
+_LONGEST_TOKEN = 128
+"""Bytes; no vocabulary has longer ones."""
 _EXAMPLE_HANDLE = "r_" + "x" * 12  # as long as a real one
 
 
@@ -200,8 +202,7 @@ def decide(observation: Observation, content: Content, policy: SpillPolicy) -> S
     """The rules on the content, for an observation that :func:`decide_without_content` left open."""
     threshold = policy.token_threshold(observation.tool_name)
     if threshold is not None:
-        # at most one token a byte: fewer bytes than the threshold need no counting
-        if content.size < threshold or policy.count_tokens(content.text(), threshold) < threshold:
+        if not _has_tokens(content, threshold, policy):
             return SpillDecision(spill=False, reason="under_token_threshold")
         reason = "over_token_threshold"
     elif content.size <= policy.threshold_bytes:
@@ -213,6 +214,13 @@ def decide(observation: Observation, content: Content, policy: SpillPolicy) -> S
         if len(stub.to_json().encode()) >= content.size:
             return SpillDecision(spill=False, reason="stub_not_smaller")
     return SpillDecision(spill=True, reason=reason)
+
+
+def _has_tokens(content: Content, threshold: int, policy: SpillPolicy) -> bool:
+    """Whether a content is so many tokens. Its bytes decide alone where they can: a token has 1 to 128 of them."""
+    if content.size < threshold:
+        return False
+    return content.size >= threshold * _LONGEST_TOKEN or policy.count_tokens(content.text(), threshold) >= threshold
 
 
 def _largest_stub(policy: SpillPolicy) -> int:

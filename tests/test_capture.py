@@ -387,7 +387,7 @@ async def test_a_bug_in_the_rules_keeps_our_own_result_too(run: RunScratch, monk
 
 async def test_a_token_counter_that_fails_keeps_the_whole_content(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     error = RuntimeError("no vocabulary")
-    policy = SpillPolicy(tool_thresholds={"*": 10}, count_tokens=failing(error))
+    policy = SpillPolicy(tool_thresholds={"*": 1_000}, count_tokens=failing(error))
     async with ScratchStore.open(path, policy=policy) as store:
         run = await store.run("run-42", agent_id="researcher")
         captured = await run.capture(query(LARGE))

@@ -374,3 +374,12 @@ def test_a_stub_names_only_the_verbs_that_are_registered() -> None:  # C21
 
 def test_a_stub_says_that_the_tool_had_cut_the_output() -> None:  # C23
     assert "already cut" in build_stub(HANDLE, read_content(LARGE), SpillPolicy(), already_truncated=True).preview
+
+
+@pytest.mark.parametrize(("size", "spill"), [(99, False), (12_800, True), (50_000_000, True)])
+def test_bytes_decide_about_tokens_where_they_can_without_a_count(size: int, spill: bool) -> None:
+    def counted(text: str, stop_at: int) -> int:
+        pytest.fail("counted")
+
+    policy = SpillPolicy(tool_thresholds={"*": 100}, count_tokens=counted, stub_must_be_smaller=False)
+    assert should_spill(Observation("x" * size, tool="t"), policy).spill is spill

@@ -69,7 +69,7 @@ VOCABULARIES: dict[EncodingName, Vocabulary] = {
 
 
 def vocabulary_folder() -> Path:
-    """Where :func:`fetch_vocabularies` puts the files."""
+    """Where scratch.tokens.fetch puts the files."""
     return platformdirs.user_cache_path("run-scratch")
 
 
