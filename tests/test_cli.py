@@ -845,6 +845,7 @@ class Interrupted(io.RawIOBase):
     def readinto(self, buffer):
         os.kill(os.getpid(), signal.SIGINT)  # as if somebody pressed Ctrl-C while it waits for input
         return 0
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background ignores it
 sys.stdin = io.TextIOWrapper(io.BufferedReader(Interrupted()))
 sys.exit(main.main())
 """

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from scratch import ScratchStore, StoreClosed, WrongLoop
+from scratch.database import connection as opening
 from tests.support import query
 
 ROOT = Path(__file__).parent.parent
@@ -281,12 +283,23 @@ asyncio.run(main())
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_open_at_the_loops_end_leaves_nothing_open(path: Path) -> None:  # C175
+def test_an_open_at_the_loops_end_leaves_nothing_open(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # C175
+    at_the_end = threading.Event()
+
+    def open_store(*arguments: Any, **options: Any) -> opening.Connections:
+        assert at_the_end.wait(30)
+        return real(*arguments, **options)
+
+    real = opening.open_store
+    monkeypatch.setattr(opening, "open_store", open_store)
+
     async def main(turns: int) -> None:
+        at_the_end.clear()
         tasks = {asyncio.ensure_future(ScratchStore.open(path).__aenter__()) for _ in range(3)}
         for _ in range(turns):
             await asyncio.sleep(0)
-        assert tasks
+        assert not any(task.done() for task in tasks)
+        at_the_end.set()
 
     for turns in range(4):
         asyncio.run(main(turns))
@@ -302,8 +315,9 @@ async def test_a_forgotten_store_gives_back_its_files_and_threads(path: Path) ->
         del store
     assert await run.write("plan", "y") == 2  # who still has a run can go on
     del run
-    gc.collect()
-    for thread in set(threading.enumerate()) - threads:
-        if not thread.name.startswith("asyncio_"):
-            await asyncio.to_thread(thread.join, 30)
+    deadline = time.monotonic() + 30
+    while left := [one for one in set(threading.enumerate()) - threads if not one.name.startswith("asyncio_")]:
+        assert time.monotonic() < deadline
+        gc.collect()  # again: a thread lets go of its last job only after it has said that it is done
+        await asyncio.to_thread(left[0].join, 0.1)
     assert files_open(path.parent) == []

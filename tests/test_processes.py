@@ -21,11 +21,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PIPE = subprocess.PIPE
 
 PRELUDE = """
-import asyncio, hashlib, sys
+import asyncio, hashlib, signal, sys
 from pathlib import Path
 from scratch import NoteNotFound, Observation, ScratchStore, VersionConflict
 
 path, name = sys.argv[1], sys.argv[2]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
 
 def query(content):
     return Observation(content=content, tool="run_query", tool_class="query")
