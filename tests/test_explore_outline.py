@@ -235,7 +235,8 @@ def test_the_longest_line_is_found_across_windows(monkeypatch: pytest.MonkeyPatc
 
 
 def rows_of(source: Any, **arguments: Any) -> list[str]:
-    return look(source, item_schema, **{"path": ""} | arguments).text.split("\n")
+    given: dict[str, Any] = {"path": "", **arguments}
+    return look(source, item_schema, **given).text.split("\n")
 
 
 def test_keys_of_items_are_counted_with_their_types() -> None:
