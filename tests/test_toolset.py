@@ -335,6 +335,13 @@ async def test_a_prefix_stands_before_every_name_that_is_told(run: RunScratch) -
     assert error["suggestions"]
     assert all(call["tool"].startswith("sp_") for call in error["suggestions"])
     assert "sp_read_handle(" in (await tools.capture(query(LOG))).text
+    long = await spilled(tools, [{"id": 1, "body": "x" * 20_000}])
+    assert re.search(
+        r"\[cut: the line goes on at byte 2000: sp_read_handle\(offset=2000\)\]",
+        await shown(tools, "sp_head", handle=long),
+    )
+    row = await shown(tools, "sp_iterate_over", handle=long, path="$", fields=["body"])
+    assert "[cut: sp_get_in(path=" in row
 
 
 async def test_suggestions_name_only_tools_of_the_set(run: RunScratch) -> None:

@@ -8,7 +8,7 @@ from itertools import islice
 
 from scratch.entries import decode_text
 from scratch.explore.lines import GREP_ERRORS, numbered
-from scratch.explore.look import Call, ExploreError, Look, TooLarge
+from scratch.explore.look import Call, ExploreError, Look, TooLarge, written
 from scratch.explore.navigate import (
     array_at,
     call_on,
@@ -155,11 +155,11 @@ def _cell(node: Node) -> str:
         text = decode_text(first[0][1]) if first else ""
         if len(first) < 2 and len(text) <= SHOWN_STRING:  # noqa: PLR2004  # one part is all of it
             return dumps(text)
-        return dumps(f"{text[:SHOWN_STRING]}… [cut: {_written(call_on(node, 'get_in'))}]")
+        return dumps(f"{text[:SHOWN_STRING]}… [cut: {written(call_on(node, 'get_in'))}]")
     try:
         return one_line(node.text, node.start, SHOWN_VALUE).text
     except Overflow:
-        return dumps(f"… [cut: {with_article(node.kind)}, {_written(call_on(node, 'get_in'))}]")
+        return dumps(f"… [cut: {with_article(node.kind)}, {written(call_on(node, 'get_in'))}]")
 
 
 def _container(node: Node, first: int, most: int, room: int, *, paged: bool) -> Look:
@@ -256,10 +256,6 @@ def _fewer_rows(
         fewer = [name for name in fields if name in light]
         calls.append(call_on(node, "iterate_over", fields=fewer, offset=first, limit=count))
     return (*calls, call_on(item, "get_in"), GREP_ERRORS)
-
-
-def _written(call: Call) -> str:
-    return f"{call.tool}({', '.join(f'{name}={dumps(value)}' for name, value in call.arguments.items())})"
 
 
 def _object(members: Iterable[tuple[str, str]]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scratch.entries import decode_text
-from scratch.explore.look import Call, ExploreError, Look, TooLarge
+from scratch.explore.look import Call, ExploreError, Look, TooLarge, written
 from scratch.explore.text import Text, shown
 from scratch.windows import MARGIN, check_count, is_boundary
 
@@ -116,10 +116,10 @@ def cut_line(text: Text, start: int, end: int, *, around: int | None = None) -> 
     before, after = "", ""
     if first > start:
         offset = text.origin(start)
-        before = f"[cut: the line starts at byte {offset}: read_handle(offset={offset})] … "
+        before = f"[cut: the line starts at byte {offset}: {_read_on(offset)}] … "
     if stop < end:
         offset = text.origin(stop)
-        after = f"… [cut: the line goes on at byte {offset}: read_handle(offset={offset})]"
+        after = f"… [cut: the line goes on at byte {offset}: {_read_on(offset)}]"
     return before + shown(part) + after
 
 
@@ -143,6 +143,10 @@ def _first_characters(data: bytes, *, to_the_end: bool) -> bytes:
     except UnicodeDecodeError:
         return data[:MAX_LINE]
     return characters[:MAX_LINE].encode("utf-8", "surrogatepass")
+
+
+def _read_on(offset: int) -> str:
+    return written(Call("read_handle", {"offset": offset}))
 
 
 class Page:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal
 
 from scratch.errors import ScratchError
+from scratch.jsontext import dumps
 
 ErrorCode = Literal[
     "not_json", "key_path_not_found", "not_an_array", "invalid_argument", "bad_pattern", "pattern_too_slow"
@@ -19,6 +21,15 @@ class Call:
 
     tool: str
     arguments: Mapping[str, object]
+
+
+PREFIX: ContextVar[str] = ContextVar("PREFIX", default="")
+"""What stands before the tools' names where they are registered. Set around a call: its thread sees it too."""
+
+
+def written(call: Call) -> str:
+    """A call as it is written into a text: ``read_handle(offset=4096)``."""
+    return f"{PREFIX.get()}{call.tool}({', '.join(f'{name}={dumps(value)}' for name, value in call.arguments.items())})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from scratch.budget import MAX_EXTRACTION_TOKENS, ContextBudget
 from scratch.entries import EntryInfo, Kind
 from scratch.errors import HandleNotFound, InvalidArgument, NoteNotFound, ScratchError
 from scratch.explore.explorer import Explorer
-from scratch.explore.look import Call, ExploreError, Look, TooLarge
+from scratch.explore.look import PREFIX, Call, ExploreError, Look, TooLarge
 from scratch.jsontext import dumps
 from scratch.run import Captured, RunScratch
 from scratch.spill import Observation, OwnText
@@ -134,12 +134,15 @@ class Toolset:
             name: With the prefix.
             arguments: An object, or its JSON text.
         """
+        prefix = PREFIX.set(self.prefix)
         try:
             answer, tokens = await self._answer(name, arguments)
         except Exception:
             logger.exception("the tool %r failed", name)
             answer = _error("internal_error", "this call failed inside run-scratch; try another way", {})
             tokens = self._charged(estimate_tokens(answer))
+        finally:
+            PREFIX.reset(prefix)
         self.run.count_call(tokens)
         return answer
 
