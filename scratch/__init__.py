@@ -1,6 +1,7 @@
 """A scratch store for the runs of agents: large tool results stay out of the context and can be read back."""
 
 from scratch.budget import ContextBudget, ScratchpadUsage
+from scratch.capturing import Captured
 from scratch.database import CheckReport, StoreStats
 from scratch.entries import Entry, EntryInfo, Kind, RunInfo
 from scratch.errors import (
@@ -24,7 +25,7 @@ from scratch.errors import (
     WrongLoop,
     WrongProcess,
 )
-from scratch.run import Captured, RunScratch
+from scratch.run import RunScratch
 from scratch.spill import (
     SPILL_THRESHOLD_BYTES,
     Observation,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, overload
@@ -12,8 +12,18 @@ from typing import Any, TypeVar, overload
 from scratch import windows
 from scratch.budget import ScratchpadUsage
 from scratch.cache import SizedCache
+from scratch.capturing import (
+    Captured,
+    count_tokens,
+    joined,
+    last_resort,
+    off_loop_if_heavy,
+    prepare,
+    read_observed,
+    storable,
+)
 from scratch.clock import Clock, expiry_ms, now_ms
-from scratch.content import BINARY, TEXT, Content, is_heavy, read_content
+from scratch.content import Content, read_content
 from scratch.database import Database, Limits, NewEntry
 from scratch.entries import (
     MAX_NOTE_BYTES,
@@ -21,36 +31,23 @@ from scratch.entries import (
     EntryInfo,
     Kind,
     Scope,
-    check_name,
     check_note_key,
-    decode_text,
     looks_like_handle,
-    new_handle,
 )
-from scratch.errors import HandleNotFound, InvalidArgument, LimitExceeded, NoteNotFound
+from scratch.errors import InvalidArgument, LimitExceeded, NoteNotFound
 from scratch.preview import make_preview
+from scratch.reader import Reader, not_found
 from scratch.spill import (
     Observation,
     SpillDecision,
     SpillPolicy,
     Stub,
-    build_stub,
-    decide,
-    decide_without_content,
-    is_own_result,
-    own_result_text,
 )
-from scratch.tokens import estimate_tokens
 from scratch.usage import UsageBook
-from scratch.windows import Matches, MatchScan, Window
+from scratch.windows import Matches, Window
 
 logger = logging.getLogger("scratch")
 T = TypeVar("T")
-
-_PIECE = 1024 * 1024
-_TRIES = 3
-"""How often a search begins anew when what it searches was replaced meanwhile."""
-_GONE = "no live handle {!r} here: it is unknown or has expired; run the tool again, do not retry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +63,6 @@ class RunSettings:
     """What the exploration tools looked at last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Captured:
-    """What became of an observation.
-
-    ``text`` goes into the model's context: the whole content, or the stub. ``handle`` is None when it was kept.
-    """
-
-    text: str
-    handle: str | None
-    decision: SpillDecision
-    observation: Observation
-    """As it was given, with everything beside the content."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    decision: SpillDecision
-    stub: Stub | None
-    tokens: int | None
-
-
 class RunScratch:
     """The scratch of one agent in one run; get it from :meth:`ScratchStore.run <scratch.ScratchStore.run>`.
 
@@ -98,6 +74,7 @@ class RunScratch:
         self._database = database
         self._scope = scope
         self._settings = settings
+        self._reader = Reader(database, scope, settings.clock)
 
     @property
     def run_id(self) -> str:
@@ -170,16 +147,16 @@ class RunScratch:
         now = self._now()
         expires = self._expiry(now, ttl, expires_at)
         try:
-            content = await _off_loop_if_heavy(observation.content, lambda: _read(observation.content))
+            content = await off_loop_if_heavy(observation.content, lambda: read_observed(observation.content))
         except Exception:
             logger.exception("a result of tool %r was kept in context: it has no text form", observation.tool)
             decision = SpillDecision(spill=False, reason="not_serializable")
-            return Captured(_last_resort(observation.content), None, decision, observation)
+            return Captured(last_resort(observation.content), None, decision, observation)
         try:
             if self.policy.token_threshold(observation.tool_name) is None:
-                prepared = await _off_loop_if_heavy(content.body, lambda: _prepare(observation, content, self.policy))
+                prepared = await off_loop_if_heavy(content.body, lambda: prepare(observation, content, self.policy))
             else:  # tokens may be counted, and a vocabulary loaded for that
-                prepared = await asyncio.to_thread(_prepare, observation, content, self.policy)
+                prepared = await asyncio.to_thread(prepare, observation, content, self.policy)
             decision = prepared.decision
             if prepared.stub is not None:
                 await self._insert(observation, content, prepared.stub, prepared.tokens, now, expires)
@@ -193,7 +170,7 @@ class RunScratch:
                 self.agent_id,
             )
             decision = SpillDecision(spill=False, reason="store_failed")
-        text = await _off_loop_if_heavy(content.body, content.text)
+        text = await off_loop_if_heavy(content.body, content.text)
         return Captured(text, None, decision, observation)
 
     async def _insert(
@@ -206,7 +183,7 @@ class RunScratch:
             content=content,
             tokens=tokens,
             preview=stub.preview,
-            source_tool=_storable(observation.tool_name) or None,
+            source_tool=storable(observation.tool_name) or None,
             now=now,
             expires_at=expires,
         )
@@ -258,7 +235,7 @@ class RunScratch:
         offset = windows.check_count(offset, "offset", least=0)
         if match is None:
             length, note = windows.clamp(length, "length", least=1, most=windows.MAX_LENGTH)
-            return await self._window(self._target(handle), offset, length, note)
+            return await self._reader.window(handle, offset, length, note)
         match = windows.check_pattern(match)
         if not isinstance(ignore_case, bool):
             msg = "ignore_case must be true or false"
@@ -266,99 +243,7 @@ class RunScratch:
         context, note = windows.clamp(context, "context", least=0, most=windows.MAX_CONTEXT)
         max_windows, more = windows.clamp(max_windows, "max_windows", least=1, most=windows.MAX_WINDOWS)
         note = " ".join(part for part in (note, more) if part) or None
-        return await self._matches(
-            self._target(handle), offset, match, context, max_windows, note, ignore_case=ignore_case
-        )
-
-    def _target(self, name: object) -> tuple[Kind, str]:
-        """What a handle's, or an artifact's, name stands for."""
-        try:
-            name = check_name(name, "handle")
-        except InvalidArgument:
-            raise self._not_found(Kind.HANDLE, name) from None
-        return (Kind.HANDLE if looks_like_handle(name) else Kind.ARTIFACT), name
-
-    def _not_found(self, kind: Kind, key: object) -> HandleNotFound | NoteNotFound:
-        if kind is Kind.HANDLE:
-            shown = str(key)[:64] if isinstance(key, str) else type(key).__name__
-            return HandleNotFound(_GONE.format(shown), handle=shown)
-        return NoteNotFound(f"there is no live note under {key!r}; list the notes, or write it", key=key)
-
-    async def _window(self, target: tuple[Kind, str], offset: int, length: int, note: str | None) -> Window:
-        start = max(0, offset - windows.MARGIN)
-        found = await self._database.read_range(
-            self._scope, *target, self._now(), start, offset + length + windows.MARGIN
-        )
-        if found is None:
-            raise self._not_found(Kind.HANDLE, target[1])
-        size, media_type, data = found
-        return windows.cut_window(
-            data, start, offset=offset, length=length, size=size, binary=media_type == BINARY, note=note
-        )
-
-    async def _matches(
-        self,
-        target: tuple[Kind, str],
-        offset: int,
-        match: str,
-        context: int,
-        max_windows: int,
-        note: str | None,
-        *,
-        ignore_case: bool,
-    ) -> Matches:
-        for _ in range(_TRIES):
-            now = self._now()
-            info = await self._database.get_info(self._scope, *target, now)
-            if info is None:
-                break
-            search = MatchScan(
-                match,
-                ignore_case=ignore_case,
-                offset=offset,
-                size=info.size,
-                binary=info.media_type == BINARY,
-                shown=windows.MAX_MATCHES_SHOWN,
-            )
-            found = await self._search(info, search, context, max_windows, note, now)
-            # it can be deleted at any time while it is searched, and an artifact be replaced
-            if found is not None and (info.kind is Kind.HANDLE or await self._is_current(info)):
-                return found
-        raise self._not_found(Kind.HANDLE, target[1])
-
-    async def _search(
-        self, info: EntryInfo, search: MatchScan, context: int, max_windows: int, note: str | None, now: int
-    ) -> Matches | None:
-        """What ``search`` finds; None when the entry changed meanwhile."""
-        searched_bytes = 0 if search.next_start is None else info.size - search.next_start
-        if not await self._database.scan(self._scope, info.kind, info.key, now, search):
-            return None
-        planned, next_offset = windows.plan_windows(
-            search.found, context=context, max_windows=max_windows, size=info.size
-        )
-        ranges = [(max(0, start - windows.MARGIN), end + windows.MARGIN) for start, end, _ in planned]
-        texts = await self._database.read_ranges(self._scope, info.kind, info.key, now, ranges)
-        if texts is None:
-            return None
-        binary = info.media_type == BINARY
-        return Matches(
-            windows=tuple(
-                windows.cut_match_window(data, max(0, plan[0] - windows.MARGIN), plan, size=info.size, binary=binary)
-                for plan, data in zip(planned, texts, strict=True)
-            ),
-            total_matches=search.total,
-            searched_bytes=searched_bytes,
-            size=info.size,
-            complete=next_offset is None,
-            next_offset=next_offset,
-            encoding="base64" if binary else "utf-8",
-            note=note,
-        )
-
-    async def _is_current(self, info: EntryInfo) -> bool:
-        """Whether an entry is live and as it was: a version is never written twice."""
-        found = await self._database.get_info(self._scope, info.kind, info.key, self._now())
-        return found is not None and (found.version, found.created_at) == (info.version, info.created_at)
+        return await self._reader.matches(handle, offset, match, context, max_windows, note, ignore_case=ignore_case)
 
     async def find(self, name: str) -> EntryInfo:
         """A live handle of this scope, or a live artifact of its run, without its content.
@@ -366,27 +251,15 @@ class RunScratch:
         Raises:
             HandleNotFound: there is neither.
         """
-        info = await self._database.get_info(self._scope, *self._target(name), self._now())
-        if info is None:
-            raise self._not_found(Kind.HANDLE, name)
-        return info
+        return await self._reader.find(name)
 
-    async def pieces(self, info: EntryInfo) -> AsyncGenerator[bytes, None]:
+    def pieces(self, info: EntryInfo) -> AsyncGenerator[bytes, None]:
         """The content of a live entry in pieces of 1 MiB, which add up to ``info.size``.
 
-        Raises:
+        Raises (while it is walked over):
             HandleNotFound: it has expired, or was deleted or replaced, meanwhile.
         """
-        for start in range(0, info.size, _PIECE):
-            found = await self._database.read_range(
-                self._scope, info.kind, info.key, self._now(), start, start + _PIECE
-            )
-            if found is None or found[0] != info.size:
-                raise self._not_found(Kind.HANDLE, info.key)
-            yield found[2]
-        # two versions can be of one size, and the pieces of both
-        if info.kind is not Kind.HANDLE and not await self._is_current(info):
-            raise self._not_found(Kind.HANDLE, info.key)
+        return self._reader.pieces(info)
 
     # --- artifacts
 
@@ -417,22 +290,22 @@ class RunScratch:
         now = self._now()
         expires = self._expiry(now, ttl, None)
 
-        def prepare() -> NewEntry:
+        def new_artifact() -> NewEntry:
             content = read_content(value)
             return NewEntry(
                 scope=self._scope,
                 kind=Kind.ARTIFACT,
                 key=name,
                 content=content,
-                tokens=_count_tokens(content),
+                tokens=count_tokens(content),
                 preview=make_preview(content),
-                source_tool=None if source_tool is None else _storable(source_tool) or None,
+                source_tool=None if source_tool is None else storable(source_tool) or None,
                 now=now,
                 expires_at=expires,
             )
 
         try:
-            new = await _off_loop_if_heavy(value, prepare)
+            new = await off_loop_if_heavy(value, new_artifact)
         except Exception as error:
             msg = f"an artifact is text, bytes or what JSON can express: {error}"
             raise InvalidArgument(msg, argument="value") from error
@@ -471,14 +344,14 @@ class RunScratch:
         now = self._now()
         expires = self._expiry(now, ttl, expires_at)
         try:
-            content = await _off_loop_if_heavy(value, lambda: read_content(value))
+            content = await off_loop_if_heavy(value, lambda: read_content(value))
         except Exception as error:
             msg = f"a note is text, bytes or what JSON can express: {error}"
             raise InvalidArgument(msg, argument="value") from error
         new = self._note(key, content, now, expires)
 
         def longer(info: EntryInfo, held: bytes) -> NewEntry:
-            return self._note(key, _joined(info, held, content), now, max(info.expires_at, expires))
+            return self._note(key, joined(info, held, content), now, max(info.expires_at, expires))
 
         return await self._database.write_note(
             new, self._settings.limits, if_version=if_version, append_to=longer if append else None
@@ -493,7 +366,7 @@ class RunScratch:
             kind=Kind.NOTE,
             key=key,
             content=content,
-            tokens=_count_tokens(content),
+            tokens=count_tokens(content),
             preview=make_preview(content),
             source_tool=None,
             now=now,
@@ -510,7 +383,7 @@ class RunScratch:
         key = check_note_key(key)
         found = await self._database.get_entry(self._scope, Kind.NOTE, key, self._now())
         if found is None:
-            raise self._not_found(Kind.NOTE, key)
+            raise _no_note(key)
         return Entry(*found)
 
     async def list(
@@ -560,49 +433,9 @@ class RunScratch:
         now = self._now()
         expires = await self._database.renew(self._scope, key, now, self._expiry(now, ttl, None))
         if expires is None:
-            raise self._not_found(Kind.HANDLE if is_handle else Kind.NOTE, key)
+            raise not_found(key) if is_handle else _no_note(key)
         return datetime.fromtimestamp(expires / 1000, UTC)
 
 
-async def _off_loop_if_heavy(value: object, function: Callable[[], T]) -> T:
-    return await asyncio.to_thread(function) if is_heavy(value) else function()
-
-
-def _read(value: object) -> Content:
-    """Raises what read_content raises."""
-    return read_content(own_result_text(value) if is_own_result(value) else value)
-
-
-def _prepare(observation: Observation, content: Content, policy: SpillPolicy) -> _Prepared:
-    """All that is computed from an observation, without I/O."""
-    decision = decide_without_content(observation, policy) or decide(observation, content, policy)
-    if not decision.spill:
-        return _Prepared(decision, None, None)
-    stub = build_stub(new_handle(), content, policy, already_truncated=observation.already_truncated)
-    return _Prepared(decision, stub, _count_tokens(content))
-
-
-def _count_tokens(content: Content) -> int | None:
-    return None if content.media_type == BINARY else estimate_tokens(content.text())
-
-
-def _joined(info: EntryInfo, held: bytes, content: Content) -> Content:
-    """A note and what is added to it. Text stays text, lone surrogates included."""
-    if BINARY in (info.media_type, content.media_type):
-        return read_content(held + b"".join(content.pieces()))
-    return Content(decode_text(held) + content.text(), info.size + content.size, TEXT)
-
-
-def _storable(name: str) -> str:
-    """A tool's name as a column holds it: no lone surrogate, at most 256 characters."""
-    return name[:256].encode("utf-8", "replace").decode("utf-8")
-
-
-def _last_resort(value: object) -> str:
-    """Some text for a value that neither JSON nor its own methods can express."""
-    for render in (str, repr):
-        try:
-            return render(value)
-        except Exception:  # noqa: BLE001, S112 - foreign code; the next way is tried
-            continue
-    return f"<{type(value).__name__} that cannot be shown>"
+def _no_note(key: str) -> NoteNotFound:
+    return NoteNotFound(f"there is no live note under {key!r}; list the notes, or write it", key=key)

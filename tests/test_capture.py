@@ -32,6 +32,7 @@ from scratch import (
     ScratchStore,
     SpillPolicy,
     StoreClosed,
+    capturing,
 )
 from scratch import run as run_module
 from scratch import spill as spill_module
@@ -356,11 +357,11 @@ BUGS: list[tuple[Any, str]] = [
     (spill_module, "make_preview"),
     (spill_module, "_note"),
     (spill_module, "dumps"),
-    (run_module, "decide_without_content"),
-    (run_module, "decide"),
-    (run_module, "build_stub"),
-    (run_module, "new_handle"),
-    (run_module, "_count_tokens"),
+    (capturing, "decide_without_content"),
+    (capturing, "decide"),
+    (capturing, "build_stub"),
+    (capturing, "new_handle"),
+    (capturing, "count_tokens"),
     (run_module, "NewEntry"),
 ]
 
@@ -380,7 +381,7 @@ async def test_a_bug_of_ours_keeps_the_whole_content(
 
 
 async def test_a_bug_in_the_rules_keeps_our_own_result_too(run: RunScratch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "decide_without_content", failing(ZeroDivisionError()))
+    monkeypatch.setattr(capturing, "decide_without_content", failing(ZeroDivisionError()))
     captured = await run.capture(query(OwnText("own")))
     assert (captured.text, captured.decision.reason) == ("own", "store_failed")
 
@@ -529,14 +530,14 @@ async def test_a_large_content_is_worked_on_in_a_thread(
     run: RunScratch, content: Any, tool_class: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[int] = []
-    for name in ("read_content", "_prepare", "_count_tokens"):
-        function = getattr(run_module, name)
+    for module, name in ((capturing, "read_content"), (run_module, "prepare"), (capturing, "count_tokens")):
+        function = getattr(module, name)
 
         def spy(*args: Any, function: Callable[..., Any] = function) -> Any:
             threads.append(threading.get_ident())
             return function(*args)
 
-        monkeypatch.setattr(run_module, name, spy)
+        monkeypatch.setattr(module, name, spy)
     captured = await run.capture(replace(query(content), tool_class=tool_class))
     assert captured.decision.spill == (tool_class == "query")
     assert len(threads) == (3 if captured.decision.spill else 2)

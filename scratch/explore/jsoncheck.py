@@ -16,8 +16,10 @@ from scratch.explore.look import Call, ExploreError
 from scratch.explore.text import Text
 
 MAX_DEPTH = 512
-_NESTED = 2
-"""Levels that a pattern knows below its own."""
+_NESTED, _DEEPLY_NESTED = 2, 5
+"""Levels that a pattern knows below its own. Its size doubles with each: five take 0.2 s to compile."""
+_MANY = 2_000
+"""Containers that were not flat enough until then: the deep patterns are worth it."""
 _MEMO = "json.checked"
 _BOM = b"\xef\xbb\xbf"
 _COLON, _COMMA = b":,"
@@ -55,35 +57,37 @@ class _Patterns(NamedTuple):
     array_run: re.Pattern[bytes]
     """Items with the comma behind each."""
     object_run: re.Pattern[bytes]
-    lines_run: re.Pattern[bytes]
     container: re.Pattern[bytes]
     """A whole array or object that is flat enough."""
 
 
 @cache
-def _patterns() -> _Patterns:
+def _patterns(levels: int) -> _Patterns:
     space = rb"[ \t\n\r]*+"
-    string, container = _grammar(space, rb'[^"\\]')
+    string, container = _grammar(space, rb'[^"\\]', levels)
     item = rb"(?:%s|%s)" % (_scalar(string), container)
-    in_line = rb"[ \t\r]*+"
-    line_string, line_container = _grammar(in_line, rb'[^"\\\n]')
     return _Patterns(
         array_run=re.compile(rb"(?:%s%s%s,)*+" % (space, item, space)),
         object_run=re.compile(rb"(?:%s%s%s:%s%s%s,)*+" % (space, string, space, space, item, space)),
-        lines_run=re.compile(
-            rb"(?:%s(?:%s|%s)%s\n)*+" % (space, _scalar(line_string), line_container, in_line),
-        ),
         container=re.compile(container),
     )
 
 
-def _grammar(space: bytes, character: bytes) -> tuple[bytes, bytes]:
-    """Patterns for a string, and for an array or object with containers of scalars in it."""
+@cache
+def _lines_run() -> re.Pattern[bytes]:
+    """Lines with the newline behind each."""
+    space = rb"[ \t\r]*+"
+    string, container = _grammar(space, rb'[^"\\\n]', _NESTED)
+    return re.compile(rb"(?:%s(?:%s|%s)%s\n)*+" % (space, _scalar(string), container, space))
+
+
+def _grammar(space: bytes, character: bytes, levels: int) -> tuple[bytes, bytes]:
+    """Patterns for a string, and for an array or object that is nested no deeper than ``levels``."""
     escape = rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
     string = rb'"%s*+(?:"|(?:%s%s*+)++")' % (character, escape, character)
     item = _scalar(string)
     container = b""
-    for _ in range(_NESTED):
+    for _ in range(levels):
         container = (
             rb"(?:\{%(w)s(?:%(s)s%(w)s:%(w)s%(i)s%(w)s(?:,%(w)s(?!\})|(?=\})))*+\}"
             rb"|\[%(w)s(?:%(i)s%(w)s(?:,%(w)s(?!\])|(?=\])))*+\])"
@@ -146,7 +150,7 @@ def _check(data: Buffer, size: int, large: dict[int, int]) -> Document:
 
 
 def _lines_end(data: Buffer, start: int, size: int, large: dict[int, int]) -> int:
-    run = _patterns().lines_run
+    run = _lines_run()
     at = start
     while True:
         at = space_end(data, run.match(data, at, min(at + WINDOW, size)).end(), size)  # type: ignore[union-attr]  # a run may be empty
@@ -169,26 +173,31 @@ def _ends_line(data: Buffer, start: int, end: int, size: int) -> bool:
 
 def _value_end(data: Buffer, at: int, size: int, large: dict[int, int]) -> int:
     """Where the value that starts at ``at`` ends. Notes the ends of containers of a window or more in ``large``."""
-    patterns = _patterns()
-    runs = {ord("["): patterns.array_run, ord("{"): patterns.object_run}
+    levels, pushed = _NESTED, 0
+    patterns = _patterns(levels)
     stack: list[tuple[int, int]] = []  # where each open container starts, and with which byte
     while True:
-        shallow = len(stack) <= MAX_DEPTH - _NESTED
         if stack:
             kind = stack[-1][1]
-            if shallow and (found := runs[kind].match(data, at, min(at + WINDOW, size))) and found.end() > at:
+            run = patterns.array_run if kind == ord("[") else patterns.object_run
+            found = run.match(data, at, min(at + WINDOW, size)) if len(stack) + levels <= MAX_DEPTH else None
+            if found and found.end() > at:
                 at = _after_comma(data, found.end(), size, kind)
             if kind == ord("{"):
                 at = _key_end(data, at, size)
         first = data[at] if at < size else 0
         if first in CLOSERS:
-            found = patterns.container.match(data, at, min(at + WINDOW, size)) if len(stack) < MAX_DEPTH - 1 else None
-            if found:
+            deepest = len(stack) + levels > MAX_DEPTH
+            if not deepest and (found := patterns.container.match(data, at, min(at + WINDOW, size))):
                 at = found.end()
             else:
                 if len(stack) == MAX_DEPTH:
                     raise _Broken(at, f"nested deeper than {MAX_DEPTH} levels")
                 stack.append((at, first))
+                pushed += 1
+                if pushed == _MANY:
+                    levels = _DEEPLY_NESTED
+                    patterns = _patterns(levels)
                 at = space_end(data, at + 1, size)
                 if at == size or data[at] != CLOSERS[first]:
                     continue

@@ -6,6 +6,7 @@ never held for long. Offsets are bytes of the buffer; ``start`` is a value's fir
 
 from __future__ import annotations
 
+import functools
 import mmap
 import re
 from array import array
@@ -18,9 +19,9 @@ from typing import NamedTuple
 from scratch.explore.text import Text
 
 Buffer = bytes | mmap.mmap
-WINDOW = 128 * 1024
-"""Bytes that one call of a pattern may look at: a few milliseconds."""
-STRIDE = 64
+WINDOW = 64 * 1024
+"""Bytes that one call of a pattern may look at: a millisecond or two."""
+STRIDE = 16
 """Every item of this number is in an index; the others are found by walking on from there."""
 LARGE = "json.large"
 """Where in a text's memo the ends of its containers of a window or more are, by their starts."""
@@ -39,8 +40,8 @@ _KEY = 4_096
 
 # What was checked can be told apart by brackets and quotes alone.
 _STRING = rb'"[^"\\]*+(?:"|(?:\\.[^"\\]*+)++")'
-_FLAT = rb'[\[{](?:[^][{}"]++|%s)*+[]}]' % _STRING
-_NESTED = rb'[\[{](?:[^][{}"]++|%s|%s)*+[]}]' % (_STRING, _FLAT)
+_CONTENT = rb'[^][{}"]++|%s' % _STRING
+_NESTED = functools.reduce(lambda inner, _: rb"[\[{](?:%s|%s)*+[]}]" % (_CONTENT, inner), range(6), rb"[\[{][]}]")
 _ITEM = rb'(?:%s|%s|[^][{}",:\s]++)' % (_STRING, _NESTED)
 
 _SPACE = re.compile(rb"[ \t\n\r]*+")
@@ -48,8 +49,9 @@ _STRING_PART = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _SCALAR = re.compile(rb'[^][{}",:\s]*+')
 _CONTAINER = re.compile(_NESTED, re.DOTALL)
 _BETWEEN_BRACKETS = re.compile(rb'(?:[^][{}"]++|%s|%s)*+' % (_STRING, _NESTED), re.DOTALL)
-_ITEM_AND_COMMA = re.compile(rb"(%s)\s*+,\s*+" % _ITEM, re.DOTALL)
-_MEMBER = re.compile(rb"(%s)\s*+:\s*+(%s)\s*+([,}])\s*+" % (_STRING, _ITEM), re.DOTALL)
+# These match nothing where they do not match: `finditer` then stays at the place, instead of going on behind it.
+_ITEM_AND_COMMA = re.compile(rb"(?:(%s)\s*+,\s*+)?+" % _ITEM, re.DOTALL)
+_MEMBER = re.compile(rb"(?:(%s)\s*+:\s*+(%s)\s*+([,}])\s*+)?+" % (_STRING, _ITEM), re.DOTALL)
 _STRIDE_RUN = re.compile(rb"(?:%s\s*+,\s*+){%d}" % (_ITEM, STRIDE), re.DOTALL)
 _STRIDE_OF_LINES = re.compile(rb"(?:%s[ \t\r]*+\n\s*+){%d}" % (_ITEM, STRIDE), re.DOTALL)
 
@@ -137,18 +139,24 @@ def members(text: Text, start: int) -> Iterator[Member]:
     data, size = text.data, text.size
     at = space_end(data, start + 1, size)
     while data[at] == QUOTE:
-        if found := _MEMBER.match(data, at, min(at + WINDOW, size)):
+        for found in _MEMBER.finditer(data, at, min(at + WINDOW, size)):
+            after = found.end()
+            if after == at:
+                break
             yield Member(at, found.end(1), found.start(2), found.end(2))
-            after = found.start(3)
-        else:
-            key_end = string_end(data, at, size)
-            value = space_end(data, space_end(data, key_end, size) + 1, size)
-            end = value_end(text, value)
-            yield Member(at, key_end, value, end)
-            after = space_end(data, end, size)
-        if data[after] != _COMMA:
+            if data[found.start(3)] != _COMMA:
+                return
+            at = after
+        # the next one is not within the window, or nested deeper than the pattern
+        at = space_end(data, at, size)
+        key_end = string_end(data, at, size)
+        value = space_end(data, space_end(data, key_end, size) + 1, size)
+        end = value_end(text, value)
+        yield Member(at, key_end, value, end)
+        at = space_end(data, end, size)
+        if data[at] != _COMMA:
             return
-        at = space_end(data, after + 1, size)
+        at = space_end(data, at + 1, size)
 
 
 def items(text: Text, first: int) -> Iterator[Span]:
@@ -156,10 +164,13 @@ def items(text: Text, first: int) -> Iterator[Span]:
     data, size = text.data, text.size
     at = first
     while True:
-        if found := _ITEM_AND_COMMA.match(data, at, min(at + WINDOW, size)):
+        for found in _ITEM_AND_COMMA.finditer(data, at, min(at + WINDOW, size)):
+            after = found.end()
+            if after == at:
+                break
             yield Span(at, found.end(1))
-            at = space_end(data, found.end(), size)
-            continue
+            at = after
+        at = space_end(data, at, size)
         end = value_end(text, at)
         yield Span(at, end)
         at = space_end(data, end, size)
@@ -184,7 +195,7 @@ def index_items(text: Text, start: int, *, lines: bool) -> ItemIndex:
             at = space_end(data, found.end(), size)
             count += STRIDE
             continue
-        walked = list(islice(items(text, at), STRIDE + 1))
+        walked = list(islice(items(text, at), STRIDE + 1))  # at the end, or too long or too deep for the pattern
         count += min(len(walked), STRIDE)
         if len(walked) <= STRIDE:
             break

@@ -140,7 +140,7 @@ def _row(item: Node, wanted: Mapping[str, Sequence[Segment]]) -> tuple[dict[str,
         node: Node | None = inner
         if segments:  # the keys are known already
             key = str(segments[0])
-            node = child(inner, key, found.spans[key]) if key in found.spans else None
+            node = child(inner, key, found.starts[key]) if key in found.starts else None
         for segment in segments[1:]:
             node = None if node is None else step(node, segment)
         if node is not None:

@@ -58,12 +58,12 @@ def step(node: Node, segment: Segment) -> Node | None:
     node = entered(node)
     if node.kind == "object":
         found = object_members(node)
-        span = found.spans.get(str(segment))
-        if span is None:
+        start = found.starts.get(str(segment))
+        if start is None:
             return None
         if found.duplicates:
             node = replace(node, notes=(*node.notes, duplicates_note(found.duplicates)))
-        return child(node, str(segment), span)
+        return child(node, str(segment), start)
     if node.kind == "array":
         index = as_index(segment)
         if index is not None and index < 0:
@@ -110,7 +110,7 @@ def array_at(text: Text, path: object, over: Callable[[Node], Call]) -> Node:
         raise ExploreError(
             "not_an_array", f"{what}; read it with get_in", (call_on(node, "get_in"),), value_type=node.kind
         )
-    members = children(node, 0, len(object_members(node).spans))
+    members = children(node, 0, len(object_members(node).starts))
     arrays = list(islice((member for member in members if member.kind == "array"), LISTED))
     raise ExploreError(
         "not_an_array",
@@ -133,7 +133,7 @@ def _not_found(node: Node, segments: Sequence[Segment], position: int) -> Explor
     }
     calls = [call_on(node, "schema")]
     if node.kind == "object":
-        keys = list(object_members(node).spans)
+        keys = list(object_members(node).starts)
         near = like(wanted, keys, LISTED)
         listed = islice(dict.fromkeys([*near, *keys[: 2 * LISTED]]), LISTED)
         data["available_keys"] = [shortened(key) for key in listed]

@@ -130,7 +130,7 @@ def _described_items(node: Node) -> str:
     for item in _sample(node):
         kinds[item.kind] += 1
         if item.kind == "object":
-            keys[frozenset(object_members(item).spans)] += 1
+            keys[frozenset(object_members(item).starts)] += 1
     if not total:
         return "empty"
     what = f"{counted(total, 'item')}: "

@@ -14,7 +14,7 @@ from typing import Literal
 
 from scratch.explore import jsonscan
 from scratch.explore.jsoncheck import Document, examine
-from scratch.explore.jsonscan import STRIDE, ItemIndex, Span
+from scratch.explore.jsonscan import STRIDE, ItemIndex
 from scratch.explore.look import ExploreError
 from scratch.explore.text import Text
 from scratch.explore.values import key_at, parts, string_text
@@ -46,6 +46,10 @@ _KINDS: Mapping[int, Kind] = {
 _ITEMS = "json.items"
 _MEMBERS = "json.members"
 _STRINGS = "json.strings"
+_NAMES = "json.names"
+_KEPT_NAMES = 4_096
+_KEPT_NAME = 256
+"""Bytes of a key; most objects have the keys of another."""
 
 
 def parse(path: object) -> tuple[Segment, ...]:
@@ -153,7 +157,7 @@ class Node:
 class Members:
     """An object's values by their keys, in order; of a key that comes again, the last value."""
 
-    spans: Mapping[str, Span]
+    starts: Mapping[str, int]
     duplicates: int
 
 
@@ -185,28 +189,38 @@ def object_members(node: Node) -> Members:
     kept: dict[int, Members] = node.text.memo.setdefault(_MEMBERS, {})
     if node.start in kept:
         return kept[node.start]
-    spans: dict[str, Span] = {}
+    # Numbers, not tuples: the garbage collector does not walk over a million of them, again and again.
+    starts: dict[str, int] = {}
     count = 0
+    names: dict[bytes, str] = node.text.memo.setdefault(_NAMES, {})
+    data = node.text.data
     for member in jsonscan.members(node.text, node.start):
-        spans[key_at(node.text.data, member.key_start, member.key_end)] = Span(member.start, member.end)
+        raw = data[member.key_start : min(member.key_end, member.key_start + _KEPT_NAME)]
+        name = names.get(raw)
+        if name is None:
+            name = key_at(data, member.key_start, member.key_end)
+            if len(names) < _KEPT_NAMES and len(raw) < _KEPT_NAME:
+                names[raw] = name
+        starts[name] = member.start
         count += 1
-    found = Members(spans, count - len(spans))
+    found = Members(starts, count - len(starts))
     if node.is_long and count <= _KEPT_MEMBERS:
         kept[node.start] = found
     return found
 
 
-def child(node: Node, segment: Segment, span: Span) -> Node:
-    """A member or an item of ``node``."""
-    kind = kind_of(node.text.data[span.start])
-    return Node(node.text, span.start, span.end, kind, (*node.segments, segment), notes=node.notes)
+def child(node: Node, segment: Segment, start: int) -> Node:
+    """The member or item of ``node`` that starts at ``start``."""
+    kind = kind_of(node.text.data[start])
+    end = jsonscan.value_end(node.text, start)
+    return Node(node.text, start, end, kind, (*node.segments, segment), notes=node.notes)
 
 
 def children(node: Node, first: int, stop: int) -> Iterator[Node]:
     """The items of an array, or the members of an object, ``[first, stop)``, as far as there are any."""
     if node.kind == "object":
-        for key, span in islice(object_members(node).spans.items(), first, max(first, stop)):
-            yield child(node, key, span)
+        for key, start in islice(object_members(node).starts.items(), first, max(first, stop)):
+            yield child(node, key, start)
     elif node.kind == "array":
         index = item_index(node)
         stop = min(stop, index.count)
@@ -214,7 +228,7 @@ def children(node: Node, first: int, stop: int) -> Iterator[Node]:
             spans = jsonscan.items(node.text, index.starts[first // STRIDE])
             at = first % STRIDE
             for number, span in enumerate(islice(spans, at, at + stop - first), first):
-                yield child(node, number, span)
+                yield child(node, number, span.start)
 
 
 def counts(node: Node) -> tuple[int, int]:
@@ -223,7 +237,7 @@ def counts(node: Node) -> tuple[int, int]:
         return item_index(node).count, 0
     if node.kind == "object":
         found = object_members(node)
-        return len(found.spans), found.duplicates
+        return len(found.starts), found.duplicates
     return 0, 0
 
 

@@ -31,16 +31,18 @@ _WHOLE_CHARACTERS = re.compile(
     re.DOTALL,
 )
 _UNICODE = re.compile(rb"%s%s|\\u[0-9a-fA-F]{4}" % (_HIGH, _LOW))
+_ESCAPE = re.compile(rb"%s|\\[^u]" % _UNICODE.pattern, re.DOTALL)
+_NO_UTF8 = b"\xff"
 _TOKEN = re.compile(rb"[^\\]++|%s%s|\\u.{4}|\\." % (_HIGH, _LOW), re.DOTALL)
-_SIMPLE = (
-    (rb"\"", b'"'),
-    (rb"\/", b"/"),
-    (rb"\n", b"\n"),
-    (rb"\r", b"\r"),
-    (rb"\t", b"\t"),
-    (rb"\b", b"\b"),
-    (rb"\f", b"\f"),
-)
+_SIMPLE = {
+    rb"\"": b'"',
+    rb"\/": b"/",
+    rb"\n": b"\n",
+    rb"\r": b"\r",
+    rb"\t": b"\t",
+    rb"\b": b"\b",
+    rb"\f": b"\f",
+}
 _NOT_AS_IT_IS = re.compile(rb"[\x00-\x1f\\]")
 
 
@@ -60,17 +62,18 @@ def unescaped(raw: bytes) -> bytes:
     """The bytes that a part of a string stands for; it must not end inside an escape or a pair of them."""
     if b"\\" not in raw:
         return raw
-    parts = raw.split(rb"\\")  # between two of them each backslash starts an escape
-    for number, part in enumerate(parts):
-        if b"\\" not in part:
-            continue
-        for escape, character in _SIMPLE:
-            part = part.replace(escape, character)  # noqa: PLW2901  # step by step
-        parts[number] = _UNICODE.sub(_character, part)
-    return b"\\".join(parts)
+    if _NO_UTF8 in raw:
+        return _ESCAPE.sub(_character, raw)
+    # The same in much fewer steps: once two backslashes are out of the way, each other one starts an escape.
+    raw = raw.replace(rb"\\", _NO_UTF8)
+    for escape, character in _SIMPLE.items():
+        raw = raw.replace(escape, character)
+    return _UNICODE.sub(_character, raw).replace(_NO_UTF8, b"\\")
 
 
 def _character(escape: re.Match[bytes]) -> bytes:
+    if escape[0][1:2] != b"u":
+        return _SIMPLE.get(escape[0], b"\\")
     code = int(escape[0][2:6], 16)
     if len(escape[0]) > 6:  # noqa: PLR2004  # two escapes of six bytes: a pair
         code = 0x10000 + ((code - 0xD800) << 10) + int(escape[0][8:], 16) - 0xDC00

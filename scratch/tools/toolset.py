@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from scratch.budget import MAX_EXTRACTION_TOKENS, ContextBudget
+from scratch.capturing import Captured
 from scratch.entries import EntryInfo, Kind
 from scratch.errors import HandleNotFound, InvalidArgument, NoteNotFound, ScratchError
 from scratch.explore.explorer import Explorer
 from scratch.explore.look import PREFIX, Call, ExploreError, Look, TooLarge
 from scratch.jsontext import dumps
-from scratch.run import Captured, RunScratch
+from scratch.run import RunScratch
 from scratch.spill import Observation, OwnText
 from scratch.tokens import TokenCounter, estimate_tokens
 from scratch.tools.definition import GROUPS, Client, Group, Verb
