@@ -308,14 +308,14 @@ async def test_a_stub_is_given_only_after_the_commit(run: RunScratch, monkeypatc
     rows: list[int] = []
 
     async def slow(database: Database, *args: Any) -> None:
-        assert not capturing.done()
+        assert not captured.done()
         await insert(database, *args)
         rows.append(len(await run.list(kind=Kind.HANDLE)))
-        assert not capturing.done()
+        assert not captured.done()
 
     monkeypatch.setattr(Database, "insert_entry", slow)
-    capturing = asyncio.ensure_future(run.capture(query(LARGE)))
-    assert (await capturing).decision.spill
+    captured = asyncio.ensure_future(run.capture(query(LARGE)))
+    assert (await captured).decision.spill
     assert rows == [1]
 
 
@@ -530,7 +530,12 @@ async def test_a_large_content_is_worked_on_in_a_thread(
     run: RunScratch, content: Any, tool_class: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[int] = []
-    for module, name in ((capturing, "read_content"), (run_module, "prepare"), (capturing, "count_tokens")):
+    places: list[tuple[Any, str]] = [
+        (capturing, "read_content"),
+        (run_module, "prepare"),
+        (capturing, "count_tokens"),
+    ]
+    for module, name in places:
         function = getattr(module, name)
 
         def spy(*args: Any, function: Callable[..., Any] = function) -> Any:
