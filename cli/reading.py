@@ -106,7 +106,7 @@ def runs(path: Path, as_json: bool) -> None:
 @click.option("--raw", is_flag=True, help="Exactly the stored bytes, control characters included.")
 @click.pass_obj
 def show(path: Path, run_id: str, key: str, agent: str | None, offset: int, length: int | None, raw: bool) -> None:
-    """Show a stored result or a note.
+    """Show a stored result, a note or an artifact.
 
     All of it, or a range of bytes. A range never cuts a character; with --raw it is exact. Without --raw what a
     terminal would obey is shown as an escape, and what is not UTF-8 as base64.
@@ -161,7 +161,7 @@ def _say_where(start: int, end: int, size: int) -> None:
 
 async def _reader(scope: RunScratch, info: EntryInfo) -> tuple[EntryInfo, Read]:
     """How to read windows of an entry. A note is read once, so that all windows are of one version."""
-    if info.kind is Kind.HANDLE:
+    if info.kind is not Kind.NOTE:
         return info, lambda offset, length: scope.read_handle(info.key, offset=offset, length=length)
     note = await scope.read(info.key)
     binary = note.info.media_type == BINARY
@@ -241,7 +241,7 @@ def find(
     offset: int,
     as_json: bool,
 ) -> None:
-    """Find TEXT in a stored result.
+    """Find TEXT in a stored result or an artifact.
 
     Literally, and with what stands around each match. The whole result is searched, whatever is shown. In a pipe one
     line a window: start, end, where the matches start (commas between), text. Finding nothing is no failure.
@@ -250,7 +250,7 @@ def find(
     async def work() -> Matches:
         async with open_to_read(path) as store:
             info = pick(await store.list_scratch_entries_for_run(run_id), run_id, handle, agent)
-            if info.kind is not Kind.HANDLE:
+            if info.kind is Kind.NOTE:
                 raise failure(f"{handle!r} is a note, and these are shown whole: scratch show RUN KEY")
             scope = await store.run(run_id, agent_id=info.agent_id)
             return await scope.read_handle(

@@ -72,17 +72,14 @@ def open_to_read(path: Path) -> Opening:
 
 
 def pick(entries: Sequence[EntryInfo], run_id: str, key: str, agent: str | None) -> EntryInfo:
-    """The one handle or note of that name among the live entries of a run, whichever agent has it.
+    """The one handle or note of that name among the live entries of a run, whichever agent has it; else the artifact.
 
     Raises:
         click.ClickException: there is none.
         click.UsageError: several agents have one, and ``agent`` is None.
     """
-    found = [
-        info
-        for info in entries
-        if info.key == key and info.kind is not Kind.ARTIFACT and agent in (None, info.agent_id)
-    ]
+    named = [info for info in entries if info.key == key and agent in (None, info.agent_id)]
+    found = [info for info in named if info.kind is not Kind.ARTIFACT] or named
     if not found:
         whose = "" if agent is None else f" of agent {agent!r}"
         raise failure(f"run {run_id!r} has no live entry {key!r}{whose}: it is unknown or has expired")

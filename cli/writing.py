@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from scratch import Captured, Observation, ScratchStore, SpillPolicy
+from scratch import Captured, Kind, Observation, ScratchStore, SpillPolicy
 from scratch.cli.session import (
     EXIT_FAILED,
     agent_option,
@@ -198,6 +198,8 @@ async def _delete(path: Path, run_id: str, keys: tuple[str, ...], agent: str | N
     async with open_to_read(path) if dry_run else ScratchStore.open(path, create=False) as store:
         entries = await store.list_scratch_entries_for_run(run_id)
         found = [pick(entries, run_id, key, agent) for key in dict.fromkeys(keys)]
+        if artifact := next((info.key for info in found if info.kind is Kind.ARTIFACT), None):
+            raise failure(f"{artifact!r} is an artifact: other agents may count on it, so it goes with its run")
         gone = 0
         for info in found:
             what = f"{info.kind} {info.key} ({info.size:,} bytes)"

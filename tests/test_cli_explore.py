@@ -147,3 +147,13 @@ def test_the_demo_explores(path: Path) -> None:
     result = scratch(path, "demo", "--explore")
     assert result.exit_code == EXIT_OK, result.output
     assert result.stdout.count(" tokens with the tools, ") == 4
+
+
+def test_an_artifact_is_shown_found_and_not_removed_alone(path: Path, handle: str) -> None:
+    assert scratch(path, "show", "run-42", "coordinator-plan.md").stdout == "# Plan\n\nfirst\n"
+    assert "1 match in" in scratch(path, "find", "run-42", "coordinator-plan.md", "first").stderr
+    for more in ([], ["--dry-run"]):
+        removed = scratch(path, "rm", "run-42", "coordinator-plan.md", *more)
+        assert removed.exit_code == EXIT_FAILED
+        assert "is an artifact" in removed.stderr
+    assert scratch(path, "show", "run-42", "coordinator-plan.md").exit_code == EXIT_OK

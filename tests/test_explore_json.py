@@ -52,6 +52,7 @@ def small_windows(window: int = 16) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsonscan, "WINDOW", window)
         patch.setattr(jsoncheck, "WINDOW", window)
+        patch.setattr(jsoncheck, "_MANY", 3)  # the deep patterns as well
         patch.setattr(values, "PIECE", max(16, window))
         yield
 
@@ -103,6 +104,7 @@ def shown_value(text: Text) -> str:
     return values.one_line(text, root.start, ROOM).text
 
 
+@settings(deadline=None)
 @given(documents, windows)
 @example('{"a": 1, "\\u0061": 2, "b": {"a": [], "a": {}}}', 12)
 @example('"\\ud83d\\ude00 \\ud83d \\\\ud83d\\ude00"', 16)
@@ -124,6 +126,7 @@ def walks(draw: st.DrawFn) -> tuple[str, list[str | int]]:
     return source, path
 
 
+@settings(deadline=None)
 @given(walks(), windows)
 def test_every_path_leads_to_the_value_that_the_oracle_has_there(
     walk: tuple[str, list[str | int]], window: int
@@ -142,6 +145,7 @@ def test_every_path_leads_to_the_value_that_the_oracle_has_there(
             assert content.read(0, content.size).decode("utf-8", "surrogatepass") == value
 
 
+@settings(deadline=None)
 @given(documents, st.sampled_from(list('{}[],:"\\0aé')), st.data(), windows)
 @example("[1]", ",", None, 16)
 def test_what_is_json_is_told_as_the_oracle_tells_it(source: str, char: str, data: Any, window: int) -> None:
@@ -159,7 +163,7 @@ def test_what_is_json_is_told_as_the_oracle_tells_it(source: str, char: str, dat
 
 
 @given(st.lists(documents, max_size=6), st.integers(0, 250), st.data(), windows)
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_items_of_a_long_array_are_where_the_oracle_has_them(
     some: list[str], count: int, data: st.DataObject, window: int
 ) -> None:
@@ -177,7 +181,7 @@ def test_items_of_a_long_array_are_where_the_oracle_has_them(
 @given(
     st.lists(documents, min_size=2, max_size=5), st.integers(1, 40), st.sampled_from(["\n", "\r\n", "\n\n \n"]), windows
 )
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_json_lines_are_an_array_of_their_values(some: list[str], times: int, newline: str, window: int) -> None:
     lines = [line.replace("\n", " ").replace("\r", " ") for line in some] * times
     text = text_of(newline + newline.join(lines) + (newline if times % 2 else ""))
@@ -190,6 +194,7 @@ def test_json_lines_are_an_array_of_their_values(some: list[str], times: int, ne
     assert found == [compact(oracle(line)) for line in lines]
 
 
+@settings(deadline=None)
 @given(strings, windows)
 def test_each_byte_of_a_string_knows_where_it_comes_from(string: str, window: int) -> None:
     source = string.encode("utf-8", "surrogatepass")

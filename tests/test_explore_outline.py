@@ -195,7 +195,7 @@ def test_depth_is_the_level_of_headings() -> None:
 
 
 @given(st.lists(st.sampled_from(["# a", "## b", "text", "```", "x" * 30, "", "# é"]), max_size=30), st.integers(31, 80))
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_headings_do_not_depend_on_windows(lines: list[str], window: int) -> None:
     source = "\n".join(["# first", *lines])
     expected = look(source)
@@ -285,6 +285,7 @@ def test_objects_that_are_tables_do_not_flood_the_answer(monkeypatch: pytest.Mon
     assert found.covered == "$ (1,000 items); 100 more keys at least not shown"
 
 
+@settings(deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from("abcdé"), st.one_of(st.none(), st.integers(), st.text(max_size=3)))))
 def test_presence_is_what_a_plain_count_says(items: list[dict[str, Any]]) -> None:
     rows = dict(row.split(": ", 1) for row in rows_of(items) if row != "{}")

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scratch.explore.look import Call, ExploreError
@@ -22,6 +22,7 @@ def text_of(value: Any) -> Text:
     return Text(json.dumps(value).encode())
 
 
+@settings(deadline=None)
 @given(st.lists(segments, max_size=6))
 @example(["0", 0, "-1", -1, "007", ""])
 @example(["$", "$ref", "a.b", 'a"b', "a'b", "a\\", "[0]"])
@@ -29,6 +30,7 @@ def test_a_rendered_path_parses_to_the_same_segments(wanted: list[str | int]) ->
     assert list(parse(render(wanted))) == wanted
 
 
+@settings(deadline=None)
 @given(st.text(characters, max_size=30))
 def test_any_other_text_is_a_path_or_a_clear_error(path: str) -> None:
     try:

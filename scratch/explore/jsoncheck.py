@@ -54,6 +54,8 @@ class _Broken(Exception):
 
 
 class _Patterns(NamedTuple):
+    levels: int
+    """How deep a container is that they know."""
     array_run: re.Pattern[bytes]
     """Items with the comma behind each."""
     object_run: re.Pattern[bytes]
@@ -67,6 +69,7 @@ def _patterns(levels: int) -> _Patterns:
     string, container = _grammar(space, rb'[^"\\]', levels)
     item = rb"(?:%s|%s)" % (_scalar(string), container)
     return _Patterns(
+        levels=levels,
         array_run=re.compile(rb"(?:%s%s%s,)*+" % (space, item, space)),
         object_run=re.compile(rb"(?:%s%s%s:%s%s%s,)*+" % (space, string, space, space, item, space)),
         container=re.compile(container),
@@ -173,22 +176,15 @@ def _ends_line(data: Buffer, start: int, end: int, size: int) -> bool:
 
 def _value_end(data: Buffer, at: int, size: int, large: dict[int, int]) -> int:
     """Where the value that starts at ``at`` ends. Notes the ends of containers of a window or more in ``large``."""
-    levels, pushed = _NESTED, 0
-    patterns = _patterns(levels)
+    patterns, pushed = _patterns(_NESTED), 0
     stack: list[tuple[int, int]] = []  # where each open container starts, and with which byte
     while True:
         if stack:
-            kind = stack[-1][1]
-            run = patterns.array_run if kind == ord("[") else patterns.object_run
-            found = run.match(data, at, min(at + WINDOW, size)) if len(stack) + levels <= MAX_DEPTH else None
-            if found and found.end() > at:
-                at = _after_comma(data, found.end(), size, kind)
-            if kind == ord("{"):
-                at = _key_end(data, at, size)
+            at = _next_value(data, at, size, stack, patterns)
         first = data[at] if at < size else 0
         if first in CLOSERS:
-            deepest = len(stack) + levels > MAX_DEPTH
-            if not deepest and (found := patterns.container.match(data, at, min(at + WINDOW, size))):
+            shallow = len(stack) + patterns.levels <= MAX_DEPTH
+            if shallow and (found := patterns.container.match(data, at, min(at + WINDOW, size))):
                 at = found.end()
             else:
                 if len(stack) == MAX_DEPTH:
@@ -196,8 +192,7 @@ def _value_end(data: Buffer, at: int, size: int, large: dict[int, int]) -> int:
                 stack.append((at, first))
                 pushed += 1
                 if pushed == _MANY:
-                    levels = _DEEPLY_NESTED
-                    patterns = _patterns(levels)
+                    patterns = _patterns(_DEEPLY_NESTED)
                 at = space_end(data, at + 1, size)
                 if at == size or data[at] != CLOSERS[first]:
                     continue
@@ -206,6 +201,16 @@ def _value_end(data: Buffer, at: int, size: int, large: dict[int, int]) -> int:
         at = _closed(data, at, size, stack, large)
         if not stack:
             return at
+
+
+def _next_value(data: Buffer, at: int, size: int, stack: list[tuple[int, int]], patterns: _Patterns) -> int:
+    """Go past the values that the patterns know, and past the key, to the next value of the innermost container."""
+    kind = stack[-1][1]
+    if len(stack) + patterns.levels <= MAX_DEPTH:
+        run = patterns.array_run if kind == ord("[") else patterns.object_run
+        if (found := run.match(data, at, min(at + WINDOW, size))) and found.end() > at:
+            at = _after_comma(data, found.end(), size, kind)
+    return _key_end(data, at, size) if kind == ord("{") else at
 
 
 def _closed(data: Buffer, at: int, size: int, stack: list[tuple[int, int]], large: dict[int, int]) -> int:
