@@ -164,7 +164,7 @@ async def test_what_was_written_is_told_whatever_is_left(run: RunScratch) -> Non
 # --- errors
 
 
-async def test_an_unknown_handle_is_answered_alike_by_every_tool(tools: Toolset, clock: Clock) -> None:  # C86, C103
+async def test_an_unknown_handle_is_answered_alike_by_every_tool(tools: Toolset, clock: Clock) -> None:  # C86, C103, C119
     gone = await spilled(tools, LOG)
     clock.advance(4_000)
     live = await spilled(tools, ROWS)
