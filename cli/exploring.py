@@ -22,6 +22,7 @@ from scratch.cli.text import escape_block, print_json, print_json_text, write
 from scratch.spill import OwnText
 from scratch.tools import CLIENTS, GROUPS, VERBS, Client, Group, Parameter, Toolset, Verb
 from scratch.tools.exploring import EXPLORING
+from scratch.tools.notes import READ_HANDLE
 
 
 @click.group(
@@ -115,7 +116,7 @@ def _parameter(parameter: Parameter) -> click.Parameter:
     )
 
 
-for one in EXPLORING:
+for one in (*EXPLORING, READ_HANDLE):
     explore.add_command(_command(one))
 
 

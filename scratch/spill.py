@@ -239,9 +239,12 @@ def _note(handle: str, policy: SpillPolicy) -> str:
     if "read_handle" not in policy.verbs:
         return "The whole result is stored outside the context; what you see is its preview."
     call = f"{policy.verb_prefix}read_handle"
+    explore = ""
+    if "schema" in policy.verbs:
+        explore = f', or look into it with {policy.verb_prefix}schema(handle="{handle}")'
     return (
-        f'The whole result is stored outside the context: read on with {call}(handle="{handle}", offset=0) or '
-        f'search it with {call}(handle="{handle}", match="text").'
+        f'The whole result is stored outside the context: read on with {call}(handle="{handle}", offset=0), '
+        f'search it with {call}(handle="{handle}", match="text"){explore}.'
     )
 
 

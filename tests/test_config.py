@@ -284,7 +284,7 @@ def test_the_policy_spills_by_the_file_and_counts_as_it_is_told() -> None:
     sizes = {"always": 3_000, "never_ever": 1_000_000, "counted": 5_000, "other": 9_001, "fits": 9_000}
     spilled = {tool: should_spill(query("x" * size, tool), policy).spill for tool, size in sizes.items()}
     assert spilled == {"always": True, "never_ever": False, "counted": True, "other": True, "fits": False}
-    assert counted == [0, 50]  # a content of fewer bytes than the threshold is not counted
+    assert counted == [50]  # the bytes alone decide about the others
     assert not should_spill(query("x" * 4_900, "counted"), policy).spill
 
 

@@ -116,11 +116,12 @@ def test_a_package_that_fails_to_load_is_passed_over(
 def test_a_package_that_counts_something_else_is_passed_over(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("DEBUG")
     counts_bytes = SimpleNamespace(batch_count=lambda texts, name, threads: [len(text) for text in texts])
     monkeypatch.setitem(sys.modules, "toktok", counts_bytes)
     counter = TokenCounter.for_model("openai", "gpt-5", encodings=Encodings())
     assert counter.count("abcd") == TokenCount(1, exact=False)
-    assert "toktok counts wrong" in warnings_in(caplog)[0]
+    assert "toktok counts wrong" in caplog.text
 
 
 def test_an_interrupt_while_loading_passes_and_the_next_count_loads(monkeypatch: pytest.MonkeyPatch) -> None:

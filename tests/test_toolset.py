@@ -137,6 +137,22 @@ async def test_over_the_budget_the_error_says_what_is_left(run: RunScratch) -> N
     assert "lines [1..21) of 5,000" in await shown(tools, "head", handle=handle, lines=20)
 
 
+@pytest.mark.parametrize("window", [300, 700, 1_200, 2_000, 3_500, 8_000, 20_000])
+async def test_what_a_refusal_suggests_fits_into_what_the_refusal_leaves(run: RunScratch, window: int) -> None:
+    budget = ContextBudget(window)
+    tools = Toolset(run, budget=budget)
+    handle = await spilled(tools, [{"id": n, "Title": f"film {n}"} for n in range(3_000)])
+    budget.record_usage(0, 0)
+    error = await refused(tools, "iterate_over", handle=handle, path="$", fields=["Title"])
+    assert error["remaining_budget_tokens"] <= budget.usable
+    left = budget.remaining
+    for call in error["suggestions"]:
+        budget.record_usage(budget.usable - left, 0)
+        await shown(tools, call["tool"], **call["arguments"])
+    if window >= 1_200:
+        assert error["suggestions"]
+
+
 async def test_parallel_calls_share_one_budget_and_never_overdraw_it(run: RunScratch) -> None:
     budget = ContextBudget(10_000)
     tools = Toolset(run, budget=budget)
@@ -164,7 +180,9 @@ async def test_what_was_written_is_told_whatever_is_left(run: RunScratch) -> Non
 # --- errors
 
 
-async def test_an_unknown_handle_is_answered_alike_by_every_tool(tools: Toolset, clock: Clock) -> None:  # C86, C103, C119
+async def test_an_unknown_handle_is_answered_alike_by_every_tool(
+    tools: Toolset, clock: Clock
+) -> None:  # C86, C103, C119
     gone = await spilled(tools, LOG)
     clock.advance(4_000)
     live = await spilled(tools, ROWS)

@@ -12,6 +12,7 @@ from functools import cache
 from typing import NamedTuple
 
 from scratch.explore.jsonscan import CLOSERS, LARGE, QUOTE, WINDOW, Buffer, run_end, space_end
+from scratch.explore.lines import EMPTY, GREP_ERRORS
 from scratch.explore.look import Call, ExploreError
 from scratch.explore.text import Text
 
@@ -128,12 +129,12 @@ def document(text: Text) -> Document:
     if isinstance(found, Document):
         return found
     if text.size == 0:
-        raise ExploreError("not_json", "the content is empty, do not retry", reason="empty", offset=0)
+        raise ExploreError("not_json", EMPTY, reason="empty", offset=0)
     line = text.line_of(found.offset)
     raise ExploreError(
         "not_json",
         f"the content is not JSON: {found.reason} at byte {text.origin(found.offset)} (line {line}); read it as text",
-        (Call("head", {"lines": 50}), Call("grep", {"pattern": "error", "ignore_case": True, "max_matches": 20})),
+        (Call("head", {"lines": 50}), GREP_ERRORS),
         reason=found.reason,
         offset=text.origin(found.offset),
         line=line,
@@ -152,9 +153,8 @@ def _check(data: Buffer, size: int, large: dict[int, int]) -> Document:
     return Document(start, _lines_end(data, start, size, large), lines=True)
 
 
-def _lines_end(data: Buffer, start: int, size: int, large: dict[int, int]) -> int:
+def _lines_end(data: Buffer, at: int, size: int, large: dict[int, int]) -> int:
     run = _lines_run()
-    at = start
     while True:
         at = space_end(data, run.match(data, at, min(at + WINDOW, size)).end(), size)  # type: ignore[union-attr]  # a run may be empty
         if at == size:

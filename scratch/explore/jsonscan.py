@@ -35,8 +35,9 @@ QUOTE = ord('"')
 CLOSERS: Mapping[int, int] = {ord("["): ord("]"), ord("{"): ord("}")}
 _SPACES = b" \t\n\r"
 _COMMA, _OBJECT = b",{"
-_KEY = 4_096
-"""Bytes of a key by which it is told from others: no path can hold more."""
+_LAST = 3
+"""The group of a member that is there in the last one."""
+_LONGEST_KEY, _SHOWN_KEY = WINDOW, 200
 
 # What was checked can be told apart by brackets and quotes alone.
 _STRING = rb'"[^"\\]*+(?:"|(?:\\.[^"\\]*+)++")'
@@ -51,7 +52,7 @@ _CONTAINER = re.compile(_NESTED, re.DOTALL)
 _BETWEEN_BRACKETS = re.compile(rb'(?:[^][{}"]++|%s|%s)*+' % (_STRING, _NESTED), re.DOTALL)
 # These match nothing where they do not match: `finditer` then stays at the place, instead of going on behind it.
 _ITEM_AND_COMMA = re.compile(rb"(?:(%s)\s*+,\s*+)?+" % _ITEM, re.DOTALL)
-_MEMBER = re.compile(rb"(?:(%s)\s*+:\s*+(%s)\s*+([,}])\s*+)?+" % (_STRING, _ITEM), re.DOTALL)
+_MEMBER = re.compile(rb"(?:(%s)\s*+:\s*+(%s)\s*+(?:,|(\}))\s*+)?+" % (_STRING, _ITEM), re.DOTALL)
 _STRIDE_RUN = re.compile(rb"(?:%s\s*+,\s*+){%d}" % (_ITEM, STRIDE), re.DOTALL)
 _STRIDE_OF_LINES = re.compile(rb"(?:%s[ \t\r]*+\n\s*+){%d}" % (_ITEM, STRIDE), re.DOTALL)
 
@@ -59,15 +60,6 @@ _STRIDE_OF_LINES = re.compile(rb"(?:%s[ \t\r]*+\n\s*+){%d}" % (_ITEM, STRIDE), r
 class Span(NamedTuple):
     """A value: the bytes ``[start, end)``."""
 
-    start: int
-    end: int
-
-
-class Member(NamedTuple):
-    """A key, with its quotes, and its value."""
-
-    key_start: int
-    key_end: int
     start: int
     end: int
 
@@ -134,29 +126,38 @@ def value_end(text: Text, start: int) -> int:
     return at
 
 
-def members(text: Text, start: int) -> Iterator[Member]:
-    """The members of the object that starts at ``start``, as they are written."""
+def members(text: Text, start: int) -> Iterator[tuple[bytes, int]]:
+    """The members of the object that starts at ``start``: each key as it is written, and where its value starts.
+
+    A key of more than 64 KiB is cut, and has its place in it so that it stays another one.
+    """
     data, size = text.data, text.size
     at = space_end(data, start + 1, size)
     while data[at] == QUOTE:
         for found in _MEMBER.finditer(data, at, min(at + WINDOW, size)):
-            after = found.end()
-            if after == at:
+            if found.end() == at:
                 break
-            yield Member(at, found.end(1), found.start(2), found.end(2))
-            if data[found.start(3)] != _COMMA:
+            yield found[1], found.start(2)
+            if found.lastindex == _LAST:
                 return
-            at = after
+            at = found.end()
         # the next one is not within the window, or nested deeper than the pattern
         at = space_end(data, at, size)
         key_end = string_end(data, at, size)
         value = space_end(data, space_end(data, key_end, size) + 1, size)
-        end = value_end(text, value)
-        yield Member(at, key_end, value, end)
-        at = space_end(data, end, size)
+        yield _key(data, at, key_end), value
+        at = space_end(data, value_end(text, value), size)
         if data[at] != _COMMA:
             return
         at = space_end(data, at + 1, size)
+
+
+def _key(data: Buffer, start: int, end: int) -> bytes:
+    if end - start <= _LONGEST_KEY:
+        return data[start:end]
+    found = _STRING_PART.match(data, start + 1, start + _SHOWN_KEY)
+    assert found  # it may be empty
+    return data[start : found.end()] + f'… [cut: a key of {end - start:,} bytes at byte {start}]"'.encode()
 
 
 def items(text: Text, first: int) -> Iterator[Span]:
@@ -228,12 +229,9 @@ class Tally:
         """Count the keys of the object that starts at ``start``; of one that comes again, the last value."""
         todo: list[tuple[int, dict[bytes, KeyCount], tuple[bytes, ...]]] = [(start, self._top, ())]
         for at, known, prefix in todo:  # it grows while it is walked
-            starts: dict[bytes, int] = {}
-            count = 0
-            for member in members(text, at):
-                starts[text.data[member.key_start : min(member.key_end, member.key_start + _KEY)]] = member.start
-                count += 1
-            self.duplicates += count - len(starts)
+            found = list(members(text, at))
+            starts = dict(found)
+            self.duplicates += len(found) - len(starts)
             for raw, value in starts.items():
                 key = known.get(raw)
                 if key is None:

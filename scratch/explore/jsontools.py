@@ -17,6 +17,7 @@ from scratch.explore.navigate import (
     covered,
     duplicates_note,
     half,
+    like,
     read_at,
     resolve,
     step,
@@ -37,10 +38,11 @@ from scratch.explore.path import (
     shortened,
 )
 from scratch.explore.text import Text
-from scratch.explore.values import Overflow, one_line, parts, utf8_size
+from scratch.explore.values import Overflow, one_line, one_string, parts, utf8_size
 from scratch.jsontext import dumps
 
 MAX_FIELDS = 64
+_KEYS_NAMED = 5
 SHOWN_STRING = 200
 """Characters of a string that a row shows."""
 SHOWN_VALUE = 500
@@ -111,11 +113,18 @@ def iterate_over(
             raise TooLarge(estimated, _fewer_rows(node, first, stop, weights, wanted, estimated, room))
     notes = [f"{window(first, stop, total, 'item')}, fields: [{','.join(map(shortened, wanted))}]"]
     if rows and (missing := [shortened(name) for name in wanted if not weights[name]]):
-        notes.append(f"none of them has {', '.join(missing)}")
+        notes.append(f"none of them has {', '.join(missing)}{_spelt_like(node, first, missing[0])}")
     if duplicates:
         notes.append(duplicates_note(duplicates))
     smaller = _fewer_rows(node, first, stop, weights, wanted, used, room)
     return Look("\n".join(rows) or "[]", covered(node, *notes), smaller)
+
+
+def _spelt_like(array: Node, index: int, name: str) -> str:
+    """The keys of an item that ``name`` may stand for."""
+    item = entered(next(children(array, index, index + 1)))
+    keys = like(name, list(object_members(item).starts), _KEYS_NAMED) if item.kind == "object" else []
+    return f"; did you mean {', '.join(map(shortened, keys))}?" if keys else ""
 
 
 def _parsed(fields: Sequence[str]) -> dict[str, tuple[Segment, ...]]:
@@ -151,6 +160,8 @@ def _row(item: Node, wanted: Mapping[str, Sequence[Segment]]) -> tuple[dict[str,
 def _cell(node: Node) -> str:
     """A value in a row, as JSON: cut when it is long, with the call for all of it."""
     if node.kind == "string":
+        if node.end - node.start <= SHOWN_STRING:
+            return one_string(node.text.read(node.start, node.end))
         first = list(islice(parts(node.text.data, node.start, node.end), 2))
         text = decode_text(first[0][1]) if first else ""
         if len(first) < 2 and len(text) <= SHOWN_STRING:  # noqa: PLR2004  # one part is all of it

@@ -114,7 +114,7 @@ def array_at(text: Text, path: object, over: Callable[[Node], Call]) -> Node:
     arrays = list(islice((member for member in members if member.kind == "array"), LISTED))
     raise ExploreError(
         "not_an_array",
-        f"{what}; name one of its arrays" if arrays else f"{what}, and there is no array in it",
+        f"{what}; name one of its arrays" if arrays else f"{what}, and none of its values is an array; see its schema",
         (*map(over, arrays[:3]), call_on(node, "schema")),
         value_type=node.kind,
         available_arrays=[shortened(array.path) for array in arrays],

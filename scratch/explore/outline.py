@@ -27,11 +27,13 @@ from scratch.explore.navigate import (
 from scratch.explore.path import (
     Kind,
     Node,
+    child,
     children,
     content_of,
     counts,
     entered,
     item_index,
+    item_spans,
     kind_of,
     object_members,
     parse,
@@ -72,10 +74,9 @@ def schema(text: Text, *, path: str = "$", max_depth: int = 4, room: int) -> Loo
     shallower = (call_on(node, "schema", max_depth=max_depth // 2),) if max_depth > 1 else ()
     smaller = (*shallower, read_at(node))
     page = Page(room, smaller)
-    lines = 0
-    for lines, line in enumerate(_outline(node, max_depth), 1):
-        page.add(line, done=lines - 1, total=lines)
-    notes = [f"{counted(lines, 'line')}, depth {max_depth}"]
+    for number, line in enumerate(_outline(node, max_depth)):
+        page.add(line, done=number, total=number + 1)
+    notes = [f"depth {max_depth}"]
     if duplicates := counts(entered(node))[1]:
         notes.append(duplicates_note(duplicates))
     return Look(page.text(), covered(node, *notes), smaller)
@@ -174,15 +175,16 @@ def item_schema(text: Text, *, path: str, offset: int = 0, limit: int | None = N
     total = item_index(node).count
     stop = min(total, first + most)
     tally = Tally()
-    objects = 0
-    others: Counter[str] = Counter()
-    for item in children(node, first, stop):
-        inner = entered(item)
-        if inner.kind == "object":
-            tally.add(inner.text, inner.start)
-            objects += 1
+    others: Counter[Kind] = Counter()
+    for number, span in enumerate(item_spans(node, first, stop), first):
+        kind = kind_of(node.text.data[span.start])
+        if kind == "object":
+            tally.add(node.text, span.start)
+        elif kind == "string" and (item := entered(child(node, number, span.start, span.end))).kind == "object":
+            tally.add(item.text, item.start)
         else:
-            others[item.kind] += 1
+            others[kind] += 1
+    objects = max(0, stop - first) - others.total()
     smaller = _smaller_window(node, first, stop)
     page = Page(room, smaller)
     for number, key in enumerate(tally.keys[:_KEYS_SHOWN]):

@@ -14,10 +14,10 @@ from typing import Literal
 
 from scratch.explore import jsonscan
 from scratch.explore.jsoncheck import Document, examine
-from scratch.explore.jsonscan import STRIDE, ItemIndex
+from scratch.explore.jsonscan import STRIDE, ItemIndex, Span
 from scratch.explore.look import ExploreError
 from scratch.explore.text import Text
-from scratch.explore.values import key_at, parts, string_text
+from scratch.explore.values import key_text, parts, string_text
 from scratch.jsontext import dumps
 
 MAX_PATH_BYTES = 4_096
@@ -33,8 +33,8 @@ _PLAIN = re.compile(r"[^\W\d][\w-]*+")
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _IN_SINGLE_QUOTES = re.compile(r'\\.|"', re.DOTALL)
 _SHOWN = 200
-_KEPT_MEMBERS = 100_000
-"""Objects with more members are walked again each time: the keys of a million take 200 MB."""
+_KEPT_MEMBERS = 500_000
+"""Objects with more members are walked again each time: each key takes about 200 bytes."""
 _KINDS: Mapping[int, Kind] = {
     ord("{"): "object",
     ord("["): "array",
@@ -189,19 +189,17 @@ def object_members(node: Node) -> Members:
     kept: dict[int, Members] = node.text.memo.setdefault(_MEMBERS, {})
     if node.start in kept:
         return kept[node.start]
-    # Numbers, not tuples: the garbage collector does not walk over a million of them, again and again.
+    # Numbers, not tuples: the garbage collector would walk over a million of them, again and again.
     starts: dict[str, int] = {}
     count = 0
     names: dict[bytes, str] = node.text.memo.setdefault(_NAMES, {})
-    data = node.text.data
-    for member in jsonscan.members(node.text, node.start):
-        raw = data[member.key_start : min(member.key_end, member.key_start + _KEPT_NAME)]
+    for raw, start in jsonscan.members(node.text, node.start):
         name = names.get(raw)
         if name is None:
-            name = key_at(data, member.key_start, member.key_end)
+            name = key_text(raw)
             if len(names) < _KEPT_NAMES and len(raw) < _KEPT_NAME:
                 names[raw] = name
-        starts[name] = member.start
+        starts[name] = start
         count += 1
     found = Members(starts, count - len(starts))
     if node.is_long and count <= _KEPT_MEMBERS:
@@ -209,11 +207,21 @@ def object_members(node: Node) -> Members:
     return found
 
 
-def child(node: Node, segment: Segment, start: int) -> Node:
-    """The member or item of ``node`` that starts at ``start``."""
+def child(node: Node, segment: Segment, start: int, end: int | None = None) -> Node:
+    """The member or item of ``node`` that starts at ``start``; ``end`` when it is known."""
+    if end is None:
+        end = jsonscan.value_end(node.text, start)
     kind = kind_of(node.text.data[start])
-    end = jsonscan.value_end(node.text, start)
     return Node(node.text, start, end, kind, (*node.segments, segment), notes=node.notes)
+
+
+def item_spans(node: Node, first: int, stop: int) -> Iterator[Span]:
+    """Where the items ``[first, stop)`` of an array are, as far as there are any."""
+    index = item_index(node)
+    stop = min(stop, index.count)
+    if first < stop:
+        at = first % STRIDE
+        yield from islice(jsonscan.items(node.text, index.starts[first // STRIDE]), at, at + stop - first)
 
 
 def children(node: Node, first: int, stop: int) -> Iterator[Node]:
@@ -222,13 +230,8 @@ def children(node: Node, first: int, stop: int) -> Iterator[Node]:
         for key, start in islice(object_members(node).starts.items(), first, max(first, stop)):
             yield child(node, key, start)
     elif node.kind == "array":
-        index = item_index(node)
-        stop = min(stop, index.count)
-        if first < stop:
-            spans = jsonscan.items(node.text, index.starts[first // STRIDE])
-            at = first % STRIDE
-            for number, span in enumerate(islice(spans, at, at + stop - first), first):
-                yield child(node, number, span.start)
+        for number, span in enumerate(item_spans(node, first, stop), first):
+            yield child(node, number, span.start, span.end)
 
 
 def counts(node: Node) -> tuple[int, int]:

@@ -18,7 +18,6 @@ from scratch.jsontext import dumps, encodable
 
 PIECE = 16 * 1024
 """Bytes of a string that are decoded at once, and for which its origin map holds one pair of offsets."""
-_LONG_KEY = 16 * 1024
 _SEPARATORS = b",:"
 _OBJECT, _BACKSLASH = b"{\\"
 
@@ -139,14 +138,6 @@ def _origin(text: Text, raw_end: int, size: int, raw_starts: array[int], starts:
 def key_text(raw: bytes) -> str:
     """The key that is written as ``raw`` (with its quotes)."""
     return decode_text(unescaped(raw[1:-1]))
-
-
-def key_at(data: Buffer, start: int, end: int) -> str:
-    """The key ``[start, end)``. One that no path could hold is cut, and has its place in it so that it stays unique."""
-    if end - start <= _LONG_KEY:
-        return key_text(data[start:end])
-    _, first = next(parts(data, start, end))
-    return f"{decode_text(first)[:200]}… [cut: a key of {end - start} bytes at byte {start}]"
 
 
 def quoted(data: Buffer, start: int, end: int) -> Iterator[str]:

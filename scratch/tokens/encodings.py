@@ -107,10 +107,10 @@ def _openai(name: EncodingName) -> Encoding:
         except BaseException as error:  # noqa: BLE001 - see NOT_OURS
             reasons.append(_short(error))
     logger.warning(
-        "Tokens are estimated, not counted with %s (%s). Install run-scratch[tokens] or run `scratch tokens fetch`.",
+        "Tokens are estimated: there is no %s vocabulary here; install run-scratch[tokens], or `scratch tokens fetch`",
         name,
-        "; ".join(reasons),
     )
+    logger.debug("why %s could not be loaded: %s", name, "; ".join(reasons))
     return ESTIMATE
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from scratch.artifacts import available_artifacts, find_artifact, write_artifact
 from scratch.content import BINARY, JSON
 from scratch.entries import EntryInfo, decode_text
-from scratch.errors import HandleNotFound
 from scratch.explore.look import Look, TooLarge
 from scratch.jsontext import dumps, encodable
 from scratch.tools.definition import Parameter, Verb
@@ -28,11 +27,7 @@ async def _read_artifact(tools: Toolset, arguments: dict[str, Any], room: int) -
     filename = arguments["filename"]
     info = await find_artifact(tools.run, filename)
     if info is None:
-        available = await available_artifacts(tools.run, filename)
-        answer: dict[str, object] = {"found": False, "filename": filename[:256], "available": list(available.names)}
-        if available.omitted:
-            answer["available_omitted"] = available.omitted
-        return Look(dumps(answer), "")
+        return Look(await _not_there(tools, filename), "")
     most = tools.inline_bytes if "explore" not in tools.groups else room
     if info.media_type == BINARY:
         raise TooLarge(info.size, ())  # a pointer is all that is told of what is no text
@@ -45,11 +40,19 @@ async def _read_artifact(tools: Toolset, arguments: dict[str, Any], room: int) -
     return Look(encodable(decode_text(b"".join(pieces))), f"{info.key} (all {info.size:,} bytes)")
 
 
+async def _not_there(tools: Toolset, filename: str) -> str:
+    available = await available_artifacts(tools.run, filename)
+    answer: dict[str, object] = {"found": False, "filename": filename[:256], "available": list(available.names)}
+    if available.omitted:
+        answer["available_omitted"] = available.omitted
+    return dumps(answer)
+
+
 async def _pointer(tools: Toolset, arguments: dict[str, Any], data: Mapping[str, object]) -> str:
     """What is told of an artifact that is too large to be shown: what it is, and the calls that work on it in place."""
     info = await find_artifact(tools.run, arguments["filename"])
-    if info is None:  # deleted meanwhile
-        raise HandleNotFound("this artifact is gone; ask for another", handle=arguments["filename"][:64])
+    if info is None:
+        return await _not_there(tools, arguments["filename"])
     suffix = info.key.rpartition(".")[2].lower()
     if info.media_type == BINARY:
         kind, calls = "binary", ["read_handle"]

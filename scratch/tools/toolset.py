@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,9 @@ _BYTES_A_TOKEN_ESTIMATED = 4
 _BYTES_A_TOKEN_SUGGESTED = 8
 """What is suggested is tried first, and has no more bytes than this for each: trying is quick then."""
 _SUGGESTED = 4
+_REFUSAL = 250
+"""Tokens that a refusal with its suggestions mostly takes of the budget: what it suggests has to fit into the rest."""
+_PREFIX = re.compile(r"[A-Za-z0-9_-]{0,32}")
 _HALVINGS = 24
 
 
@@ -50,7 +54,7 @@ class Toolset:
             its first so many bytes (at most 32,768), with a notice. None: never.
 
     Raises:
-        InvalidArgument: an unknown group, or a cap below 1.
+        InvalidArgument: an unknown group, a prefix that no client takes, or a cap below 1.
     """
 
     def __init__(
@@ -68,6 +72,9 @@ class Toolset:
         if unknown := self.groups - GROUPS:
             msg = f"there is no group {', '.join(map(repr, sorted(unknown)))}; there are {', '.join(sorted(GROUPS))}"
             raise InvalidArgument(msg, argument="groups")
+        if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
+            msg = "prefix must be up to 32 letters, digits, _ or -: it becomes a part of tool names"
+            raise InvalidArgument(msg, argument="prefix")
         self.prefix = prefix
         self.budget = budget
         self.verbs = tuple(verb for verb in VERBS if verb.group is None or verb.group in self.groups)
@@ -172,8 +179,7 @@ class Toolset:
                 return OwnText(text), tokens
             return await self._too_large(verb, checked, tokens, look.smaller)
         except ScratchError as error:
-            answer = await self._refusal(error, handle)
-            return answer, self._charged(await self._count(answer))
+            return await self._refusal(error, handle)
 
     def _limit(self) -> int:
         """Tokens that an answer can have now."""
@@ -211,58 +217,73 @@ class Toolset:
         self, verb: Verb, arguments: dict[str, Any], tokens: int, smaller: tuple[Call, ...]
     ) -> tuple[OwnText, int]:
         data: dict[str, object] = {"estimated_tokens": tokens}
+        limits = []
         if tokens > self._cap:
             data["per_call_limit"] = self._cap
-            why = f"the answer would be about {tokens:,} tokens, and one call gives {self._cap:,}"
-        else:
-            assert self.budget is not None
+            limits.append(f"one call gives {self._cap:,}")
+        if self.budget is not None and tokens > self.budget.remaining:
             data["remaining_budget_tokens"] = self.budget.remaining
-            why = f"the answer would be about {tokens:,} tokens, and {self.budget.remaining:,} are left in your context"
+            limits.append(f"{self.budget.remaining:,} are left of your budget")
+        why = f"the answer would be about {tokens:,} tokens, and {' and '.join(limits)}"
         if verb.instead is not None:
             answer = OwnText(await verb.instead(self, arguments, data))
-        else:
-            suggestions = await self._that_fit(smaller, arguments.get("handle"))
-            what = "take one of the suggestions" if suggestions else "ask for less, or work with what you have"
-            answer = _error(f"{verb.name}_too_large", f"{why}; {what}", {**data, "suggestions": suggestions})
-        return answer, self._charged(await self._count(answer))
+            return answer, self._charged(await self._count(answer))
+        return await self._suggesting(f"{verb.name}_too_large", why, data, smaller, arguments.get("handle"))
 
-    async def _refusal(self, error: ScratchError, handle: object) -> OwnText:
+    async def _refusal(self, error: ScratchError, handle: object) -> tuple[OwnText, int]:
         data = {key: value for key, value in error.data.items() if key != "path"}
+        if isinstance(error, ExploreError):
+            return await self._suggesting(error.code, error.message, data, error.suggestions, handle)
         try:
             if isinstance(error, HandleNotFound):
                 data["live_handles"] = [handle_line(info) for info in await self._some(Kind.HANDLE)]
             elif isinstance(error, NoteNotFound):
                 data["live_keys"] = [info.key for info in await self._some(Kind.NOTE)]
-            elif isinstance(error, ExploreError):
-                data["suggestions"] = await self._that_fit(error.suggestions, handle)
         except ScratchError:
             logger.exception("the live entries could not be listed")
-        return _error(error.code, error.message, data)
+        answer = _error(error.code, error.message, data)
+        return answer, self._charged(await self._count(answer))
 
     async def _some(self, kind: Kind) -> list[EntryInfo]:
         return await self.run.list(kind=kind, limit=LISTED)
 
-    async def _that_fit(self, calls: Sequence[Call], handle: object) -> list[dict[str, object]]:
+    async def _suggesting(
+        self, code: str, message: str, data: Mapping[str, object], calls: Sequence[Call], handle: object
+    ) -> tuple[OwnText, int]:
+        """An error with those of the calls that fit into what it leaves of the budget itself."""
+        reserve = _REFUSAL
+        while True:
+            suggestions = await self._that_fit(calls, handle, reserve)
+            what = "take one of the suggestions" if suggestions else "ask for less, or work with what you have"
+            said = f"{message}; {what}" if code.endswith("_too_large") else message
+            answer = _error(code, said, {**data, "suggestions": suggestions})
+            cost = await self._count(answer)
+            if self.budget is None or cost <= reserve or not suggestions:
+                return answer, self._charged(cost)
+            reserve = cost + _REFUSAL
+
+    async def _that_fit(self, calls: Sequence[Call], handle: object, reserve: int) -> list[dict[str, object]]:
         """Those of the calls that work and fit, made smaller where they need it, ready to run."""
+        limit = self._cap if self.budget is None else min(self._cap, self.budget.remaining - reserve)
         suggestions: list[dict[str, object]] = []
-        for call in calls:
-            fitting = await self._shrunk(call, handle)
+        for call in calls if limit > 0 else ():
+            fitting = await self._shrunk(call, handle, limit)
             if fitting is not None and fitting not in suggestions:
                 suggestions.append(fitting)
             if len(suggestions) == _SUGGESTED:
                 break
         return suggestions
 
-    async def _shrunk(self, call: Call, handle: object) -> dict[str, object] | None:
+    async def _shrunk(self, call: Call, handle: object, limit: int) -> dict[str, object] | None:
         verb = self._by_name.get(self.prefix + call.tool)
         if verb is None:
             return None
         for _ in range(_HALVINGS):
             arguments = {"handle": handle, **call.arguments} if handle is not None else dict(call.arguments)
             try:
-                look = await verb.handler(self, verb.check(arguments), self._limit() * _BYTES_A_TOKEN_SUGGESTED)
+                look = await verb.handler(self, verb.check(arguments), limit * _BYTES_A_TOKEN_SUGGESTED)
                 _, tokens = await self._rendered(verb, look)
-                if tokens <= self._limit():
+                if tokens <= limit:
                     return {"tool": self.prefix + verb.name, "arguments": arguments}
                 smaller = look.smaller
             except TooLarge as error:
