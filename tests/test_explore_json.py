@@ -445,6 +445,15 @@ def test_a_field_that_is_not_there_is_left_out_and_said_when_none_has_it() -> No
     )
 
 
+def test_fields_of_items_that_are_arrays_are_their_items() -> None:
+    found, _ = rows("[[[1, 2], 3], [4], []]", path="", fields=["0", "[0][1]", "-1"])
+    assert found == [
+        {"_index": 0, "0": [1, 2], "[0][1]": 2, "-1": 3},
+        {"_index": 1, "0": 4, "-1": 4},
+        {"_index": 2, "_value": []},
+    ]
+
+
 def test_items_that_are_no_objects_are_their_value() -> None:
     source = json.dumps([1, "s", None, [1, 2], {"a": 1}, '{"a": 2}'])
     found, _ = rows(source, path="", fields=["a"])

@@ -141,19 +141,24 @@ def _parsed(fields: Sequence[str]) -> dict[str, tuple[Segment, ...]]:
 def _row(item: Node, wanted: Mapping[str, Sequence[Segment]]) -> tuple[dict[str, str], int]:
     """What of an item is shown, as JSON, and how many duplicate keys it has."""
     inner = entered(item)
-    if inner.kind != "object":
+    if not inner.is_container:
         return {"_value": _cell(item)}, 0
-    found = object_members(inner)
+    found = object_members(inner) if inner.kind == "object" else None
     row: dict[str, str] = {}
     for name, segments in wanted.items():
         node: Node | None = inner
-        if segments:  # the keys are known already
-            key = str(segments[0])
-            node = child(inner, key, found.starts[key]) if key in found.starts else None
-        for segment in segments[1:]:
-            node = None if node is None else step(node, segment)
+        for depth, segment in enumerate(segments):
+            if node is None:
+                break
+            if depth == 0 and found is not None:  # the keys are known already
+                key = str(segment)
+                node = child(inner, key, found.starts[key]) if key in found.starts else None
+            else:
+                node = step(node, segment)
         if node is not None:
             row[name] = _cell(node)
+    if found is None:  # an array whose items are not what was asked for
+        return row or {"_value": _cell(item)}, 0
     return row, found.duplicates
 
 
