@@ -26,14 +26,15 @@ class SizedCache(Generic[T]):
 
     def put(self, key: Hashable, item: T, size: int) -> None:
         """Keep ``item``, in place of what was used longest ago."""
-        self._drop(key)
+        self.drop(key)
         if size > self._most:
             return
         while self._held + size > self._most:
-            self._drop(next(iter(self._items)))
+            self.drop(next(iter(self._items)))
         self._items[key] = (item, size)
         self._held += size
 
-    def _drop(self, key: Hashable) -> None:
+    def drop(self, key: Hashable) -> None:
+        """Keep nothing under ``key``."""
         if key in self._items:
             self._held -= self._items.pop(key)[1]

@@ -453,3 +453,70 @@ async def test_an_artifact_that_is_not_there_says_which_are(tools: Toolset) -> N
     answer = json.loads(await shown(tools, "read_artifact", filename="coordinator-plam.md"))
     assert answer["found"] is False
     assert answer["available"] == ["coordinator-plan.md", "coordinator-other.md"]
+
+
+# --- found by an adversary
+
+
+@pytest.mark.parametrize("empty", ["[]", '{"results": []}', "{}", '{"results": {}}', '""', "null"])
+async def test_what_is_empty_is_shown_as_empty(tools: Toolset, empty: str) -> None:
+    await tools.call("write_artifact", {"filename": "e.json", "content": empty})
+    path = "$.results" if "results" in empty else "$"
+    for more in ({}, {"offset": 0}, {"offset": 5, "limit": 5}, {"limit": 1}):
+        answer = await shown(tools, "get_in", handle="coordinator-e.json", path=path, **more)
+        assert answer.startswith(("[]", "{}", "null", "get_in: "))
+    for name in ("schema", "head", "read"):
+        await shown(tools, name, handle="coordinator-e.json")
+
+
+@pytest.mark.parametrize("key", ["\x01" * 198, "日本語" * 60, "k" * 200])
+async def test_no_error_is_long(tools: Toolset, key: str) -> None:
+    handle = await spilled(tools, {f"{key}{n}": [n] * 300 for n in range(80)})
+    rows = await spilled(tools, [{"a": "x" * 300, "b": n} for n in range(5_000)])
+    fields = ["a", *(f"{n}{key}" for n in range(40))]
+    for name, arguments in (
+        ("get_in", {"handle": handle, "path": "nope"}),
+        ("iterate_over", {"handle": handle, "path": "$", "fields": ["日" * 1_000] * 8}),
+        ("iterate_over", {"handle": rows, "path": "$", "fields": fields}),
+        ("grep", {"handle": handle, "pattern": f"({key}"}),
+        (key, {}),
+        ("head", {key * 10: 1}),
+    ):
+        answer = await tools.call(name, arguments)
+        assert answer.is_error
+        assert len(answer) / 4 < 1_100
+        assert json.loads(answer)["error"]
+
+
+async def test_names_of_fields_cannot_break_an_answer(tools: Toolset) -> None:
+    handle = await spilled(tools, [{"_index": "logs", "_id": n, "x\ny": 1, "o": "é" * 20} for n in range(300)])
+    answer = await shown(
+        tools, "iterate_over", handle=handle, path="$", fields=["_index", "_id", "a\ud800", "x\ny"], limit=2
+    )
+    answer.encode()
+    first, second, footer = answer.split("\n")
+    assert json.loads(first) == {"_index": 0, "$._index": "logs", "_id": 0, "x\ny": 1}
+    assert json.loads(second)["_index"] == 1
+    assert footer.startswith("iterate_over: $ (items [0..2) of 300 total")
+
+
+async def test_calls_that_come_at_once_load_a_content_once(tools: Toolset, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = await spilled(tools, LOG)
+    pieces = RunScratch.pieces
+    loads: list[str] = []
+
+    def counted(run: RunScratch, info: Any) -> Any:
+        loads.append(info.key)
+        return pieces(run, info)
+
+    monkeypatch.setattr(RunScratch, "pieces", counted)
+    answers = await asyncio.gather(*(tools.call("head", {"handle": handle, "lines": n}) for n in range(1, 9)))
+    assert not any(answer.is_error for answer in answers)
+    assert loads == [handle]
+
+
+async def test_a_key_that_is_spelt_in_two_ways_is_one_key(tools: Toolset) -> None:
+    handle = await spilled(tools, '[{"a": 1, "\\u0061": 2}, {"a": "x"}]' + " " * 9_000)
+    answer = await shown(tools, "item_schema", handle=handle, path="$")
+    assert answer.split("\n")[0].startswith("a: ")
+    assert "in 2 of 2" in answer.split("\n")[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import mmap
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from scratch.content import BINARY
@@ -20,6 +21,14 @@ from scratch.run import RunScratch
 
 _IN_THREAD_FROM = 64 * 1024
 """Bytes from which on a tool works in a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A content that is in memory or about to be, and who may work on it."""
+
+    loading: asyncio.Task[Text]
+    lock: asyncio.Lock
 
 
 class Explorer:
@@ -58,12 +67,18 @@ class Explorer:
             return await asyncio.to_thread(lambda: text.line_count)
 
     async def _open(self, info: EntryInfo) -> tuple[Text, asyncio.Lock]:
-        key = (info.run_id, info.agent_id, info.kind, info.key, info.version, info.created_at)
-        kept = self._run.texts.get(key)
+        key = (info.run_id, info.agent_id, info.kind, info.key, info.version, info.created_at, info.size)
+        kept: _Kept | None = self._run.texts.get(key)
         if kept is None:
-            kept = (await self._load(info), asyncio.Lock())
+            # kept while it is loaded: calls that come meanwhile wait for the one load
+            kept = _Kept(asyncio.create_task(self._load(info)), asyncio.Lock())
+            kept.loading.add_done_callback(_heard)
             self._run.texts.put(key, kept, info.size)
-        return kept
+        try:
+            return await asyncio.shield(kept.loading), kept.lock
+        except Exception:
+            self._run.texts.drop(key)
+            raise
 
     async def _load(self, info: EntryInfo) -> Text:
         if info.size == 0:
@@ -73,6 +88,12 @@ class Explorer:
         async for piece in self._run.pieces(info):
             data.write(piece)
         return Text(data)
+
+
+def _heard(loading: asyncio.Task[Text]) -> None:
+    """A load that fails is told to those who wait for it; there may be none left."""
+    if not loading.cancelled():
+        loading.exception()
 
 
 def _read(text: Text, _arguments: dict[str, Any], room: int, info: EntryInfo) -> Look:

@@ -7,6 +7,7 @@ never held for long. Offsets are bytes of the buffer; ``start`` is a value's fir
 from __future__ import annotations
 
 import functools
+import json
 import mmap
 import re
 from array import array
@@ -214,6 +215,16 @@ class KeyCount:
     below: dict[bytes, KeyCount] = field(default_factory=dict)
 
 
+def _plain(raw: bytes) -> bytes:
+    """A key in the one spelling that has no needless escapes."""
+    if b"\\" not in raw:
+        return raw
+    try:
+        return json.dumps(json.loads(raw), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    except ValueError:  # a key that is longer than any path: it was cut
+        return raw
+
+
 class Tally:
     """Counts the keys of objects, and of the objects in them."""
 
@@ -229,7 +240,7 @@ class Tally:
         """Count the keys of the object that starts at ``start``; of one that comes again, the last value."""
         todo: list[tuple[int, dict[bytes, KeyCount], tuple[bytes, ...]]] = [(start, self._top, ())]
         for at, known, prefix in todo:  # it grows while it is walked
-            found = list(members(text, at))
+            found = [(_plain(raw), value) for raw, value in members(text, at)]
             starts = dict(found)
             self.duplicates += len(found) - len(starts)
             for raw, value in starts.items():

@@ -8,7 +8,7 @@ from itertools import islice
 
 from scratch.entries import decode_text
 from scratch.explore.lines import GREP_ERRORS, numbered
-from scratch.explore.look import Call, ExploreError, Look, TooLarge, written
+from scratch.explore.look import Call, ExploreError, Look, TooLarge, named, written
 from scratch.explore.navigate import (
     array_at,
     call_on,
@@ -105,7 +105,9 @@ def iterate_over(
         for name, value in row.items():
             weights[name] += len(value)
         index = str(item.segments[-1])
-        rows.append(_object((dumps(name), value) for name, value in (("_index", index), *row.items())))
+        # a field of the items that is named like our own is told apart by its path
+        cells = ((dumps("$._index" if name == "_index" else name), value) for name, value in row.items())
+        rows.append(_object((('"_index"', index), *cells)))
         duplicates += repeated
         used += utf8_size(rows[-1]) + 1
         if used > room + 1:
@@ -210,7 +212,7 @@ def _source_size(node: Node, first: int, stop: int) -> int:
     if node.kind == "object":
         return sum(value.end - value.start for value in children(node, first, stop))
     start = next(children(node, first, stop), None)
-    last = next(children(node, stop - 1, stop), None)
+    last = next(children(node, max(first, stop - 1), stop), None)
     return last.end - start.start if start and last else 0
 
 
@@ -245,7 +247,7 @@ def _string(node: Node, first: int, most: int, room: int) -> Look:
     shown = numbered(content, first + 1, stop + 1, room, smaller)
     notes = [window(first, stop, total, "line", base=1) if total else "an empty string, do not retry"]
     if first < stop < total:
-        notes.append(f"get_in goes on with offset={stop}")
+        notes.append(f"{named('get_in')} goes on with offset={stop}")
     if entered(node) is not node:
         notes.append("it holds JSON: a path can go on inside it")
     return Look(shown, covered(node, *notes), smaller)

@@ -27,9 +27,14 @@ PREFIX: ContextVar[str] = ContextVar("PREFIX", default="")
 """What stands before the tools' names where they are registered. Set around a call: its thread sees it too."""
 
 
+def named(tool: str) -> str:
+    """A tool's name as it is registered."""
+    return PREFIX.get() + tool
+
+
 def written(call: Call) -> str:
     """A call as it is written into a text: ``read_handle(offset=4096)``."""
-    return f"{PREFIX.get()}{call.tool}({', '.join(f'{name}={dumps(value)}' for name, value in call.arguments.items())})"
+    return f"{named(call.tool)}({', '.join(f'{name}={dumps(value)}' for name, value in call.arguments.items())})"
 
 
 @dataclass(frozen=True, slots=True)

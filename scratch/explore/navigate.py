@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from itertools import islice
 
 from scratch.explore.jsoncheck import Document, document, examine
-from scratch.explore.look import Call, ExploreError
+from scratch.explore.look import Call, ExploreError, named
 from scratch.explore.path import (
     MAX_PATH_BYTES,
     Kind,
@@ -88,7 +88,7 @@ def open_path(text: Text, path: object) -> tuple[Text, str]:
         raise ExploreError(
             "invalid_argument",
             f"{shortened(node.path)} is no string but {with_article(node.kind)}: it has no lines of its own; "
-            "leave path out, or read it with get_in",
+            f"leave path out, or read it with {named('get_in')}",
             (call_on(node, "get_in"), call_on(node, "schema")),
             argument="path",
             value_type=node.kind,
@@ -108,7 +108,7 @@ def array_at(text: Text, path: object, over: Callable[[Node], Call]) -> Node:
     what = f"{shortened(node.path)} is no array but {with_article(node.kind)}"
     if node.kind != "object":
         raise ExploreError(
-            "not_an_array", f"{what}; read it with get_in", (call_on(node, "get_in"),), value_type=node.kind
+            "not_an_array", f"{what}; read it with {named('get_in')}", (call_on(node, "get_in"),), value_type=node.kind
         )
     members = children(node, 0, len(object_members(node).starts))
     arrays = list(islice((member for member in members if member.kind == "array"), LISTED))
@@ -150,7 +150,7 @@ def _not_found(node: Node, segments: Sequence[Segment], position: int) -> Explor
             if fields:
                 field = render(fields).removeprefix("$.").removeprefix("$")
                 calls.insert(0, call_on(node, "iterate_over", fields=[field], limit=20))
-            reason += "; give an index, or read a field of each item with iterate_over"
+            reason += f"; give an index, or read a field of each item with {named('iterate_over')}"
     else:
         data["value_type"] = node.kind
         what = "a string that holds no JSON" if node.kind == "string" else with_article(node.kind)

@@ -15,7 +15,7 @@ from typing import Literal
 from scratch.explore import jsonscan
 from scratch.explore.jsoncheck import Document, examine
 from scratch.explore.jsonscan import STRIDE, ItemIndex, Span
-from scratch.explore.look import ExploreError
+from scratch.explore.look import ExploreError, named
 from scratch.explore.text import Text
 from scratch.explore.values import key_text, parts, string_text
 from scratch.jsontext import dumps
@@ -76,7 +76,9 @@ def parse(path: object) -> tuple[Segment, ...]:
         elif found := _QUOTED.match(path, at):
             segments.append(_unquoted(found[1], path))
         elif path.startswith("[*]", at):
-            raise _bad(f"path {shortened(path)!r} has a wildcard, but names one value (use iterate_over for items)")
+            raise _bad(
+                f"path {shortened(path)!r} has a wildcard, but names one value ({named('iterate_over')} lists items)"
+            )
         else:
             raise _bad(f"path {shortened(path)!r} cannot be read from {shortened(path[at:])!r} on")
         at = found.end()

@@ -14,12 +14,13 @@ from scratch.entries import EntryInfo, Kind
 from scratch.errors import HandleNotFound, InvalidArgument, NoteNotFound, ScratchError
 from scratch.explore.explorer import Explorer
 from scratch.explore.look import PREFIX, Call, ExploreError, Look, TooLarge
-from scratch.jsontext import dumps
+from scratch.jsontext import encodable
 from scratch.run import RunScratch
 from scratch.spill import Observation, OwnText
 from scratch.tokens import TokenCounter, estimate_tokens
 from scratch.tools.definition import GROUPS, Client, Group, Verb
 from scratch.tools.notes import LISTED, handle_line
+from scratch.tools.refusal import refusal
 from scratch.tools.verbs import VERBS
 from scratch.windows import check_count
 
@@ -147,7 +148,7 @@ class Toolset:
             answer, tokens = await self._answer(name, arguments)
         except Exception:
             logger.exception("the tool %r failed", name)
-            answer = _error("internal_error", "this call failed inside run-scratch; try another way", {})
+            answer = refusal("internal_error", "this call failed inside run-scratch; try another way", {})
             tokens = self._charged(estimate_tokens(answer))
         finally:
             PREFIX.reset(prefix)
@@ -209,7 +210,8 @@ class Toolset:
         left = ""
         if self.budget is not None:
             left = f", ~{max(0, self.budget.remaining - tokens):,} of ~{self.budget.usable:,} left"
-        return f"{self.prefix}{verb.name}: {look.covered} | ~{tokens:,} tokens{left}"
+        covered = encodable(look.covered.replace("\n", "\\n"))  # a field's name can hold anything
+        return f"{self.prefix}{verb.name}: {covered} | ~{tokens:,} tokens{left}"
 
     # --- what is said instead
 
@@ -241,7 +243,7 @@ class Toolset:
                 data["live_keys"] = [info.key for info in await self._some(Kind.NOTE)]
         except ScratchError:
             logger.exception("the live entries could not be listed")
-        answer = _error(error.code, error.message, data)
+        answer = refusal(error.code, error.message, data)
         return answer, self._charged(await self._count(answer))
 
     async def _some(self, kind: Kind) -> list[EntryInfo]:
@@ -256,7 +258,7 @@ class Toolset:
             suggestions = await self._that_fit(calls, handle, reserve)
             what = "take one of the suggestions" if suggestions else "ask for less, or work with what you have"
             said = f"{message}; {what}" if code.endswith("_too_large") else message
-            answer = _error(code, said, {**data, "suggestions": suggestions})
+            answer = refusal(code, said, {**data, "suggestions": suggestions})
             cost = await self._count(answer)
             if self.budget is None or cost <= reserve or not suggestions:
                 return answer, self._charged(cost)
@@ -295,7 +297,3 @@ class Toolset:
                 return None
             call = same[0]
         return None
-
-
-def _error(code: str, message: str, data: Mapping[str, object]) -> OwnText:
-    return OwnText(dumps({"error": code, "message": message, **data}), is_error=True)
