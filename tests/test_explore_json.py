@@ -17,7 +17,7 @@ from scratch.explore import jsoncheck, jsonscan, values
 from scratch.explore.jsoncheck import MAX_DEPTH, Document, Fault, examine
 from scratch.explore.jsontools import get_in, iterate_over
 from scratch.explore.look import Call, ExploreError, Look, TooLarge
-from scratch.explore.navigate import resolve
+from scratch.explore.navigate import document, resolve
 from scratch.explore.path import children, content_of, item_index, object_members, render, root_of
 from scratch.explore.text import Text, load
 
@@ -100,7 +100,7 @@ def text_of(source: str) -> Text:
 
 
 def shown_value(text: Text) -> str:
-    root = root_of(text, jsoncheck.document(text))
+    root = root_of(text, document(text))
     return values.one_line(text, root.start, ROOM).text
 
 
@@ -172,7 +172,7 @@ def test_items_of_a_long_array_are_where_the_oracle_has_them(
     text = text_of("[" + " ,\n ".join(items) + "]")
     first, stop = sorted((data.draw(st.integers(0, count + 3)), data.draw(st.integers(0, count + 3))))
     with small_windows(window):
-        node = root_of(text, jsoncheck.document(text))
+        node = root_of(text, document(text))
         assert item_index(node).count == count
         found = [values.one_line(text, item.start, ROOM).text for item in children(node, first, stop)]
     assert found == [compact(oracle(item)) for item in items[first:stop]]
@@ -186,7 +186,7 @@ def test_json_lines_are_an_array_of_their_values(some: list[str], times: int, ne
     lines = [line.replace("\n", " ").replace("\r", " ") for line in some] * times
     text = text_of(newline + newline.join(lines) + (newline if times % 2 else ""))
     with small_windows(window):
-        node = root_of(text, jsoncheck.document(text))
+        node = root_of(text, document(text))
         assert node.lines
         assert node.kind == "array"
         assert item_index(node).count == len(lines)

@@ -12,8 +12,6 @@ from functools import cache
 from typing import NamedTuple
 
 from scratch.explore.jsonscan import CLOSERS, LARGE, QUOTE, WINDOW, Buffer, run_end, space_end
-from scratch.explore.lines import EMPTY, GREP_ERRORS
-from scratch.explore.look import Call, ExploreError
 from scratch.explore.text import Text
 
 MAX_DEPTH = 512
@@ -119,28 +117,6 @@ def examine(text: Text) -> Document | Fault:
     return found
 
 
-def document(text: Text) -> Document:
-    """What the text is as JSON.
-
-    Raises:
-        ExploreError: ``not_json``, with the reason and where.
-    """
-    found = examine(text)
-    if isinstance(found, Document):
-        return found
-    if text.size == 0:
-        raise ExploreError("not_json", EMPTY, reason="empty", offset=0)
-    line = text.line_of(found.offset)
-    raise ExploreError(
-        "not_json",
-        f"the content is not JSON: {found.reason} at byte {text.origin(found.offset)} (line {line}); read it as text",
-        (Call("head", {"lines": 50}), GREP_ERRORS),
-        reason=found.reason,
-        offset=text.origin(found.offset),
-        line=line,
-    )
-
-
 def _check(data: Buffer, size: int, large: dict[int, int]) -> Document:
     start = space_end(data, len(_BOM) if data[: len(_BOM)] == _BOM else 0, size)
     if start == size:
@@ -175,7 +151,7 @@ def _ends_line(data: Buffer, start: int, end: int, size: int) -> bool:
 
 
 def _value_end(data: Buffer, at: int, size: int, large: dict[int, int]) -> int:
-    """Where the value that starts at ``at`` ends. Notes the ends of containers of a window or more in ``large``."""
+    """Where the value that starts at ``at`` ends. Notes the ends of those of a window or more in ``large``."""
     patterns, pushed = _patterns(_NESTED), 0
     stack: list[tuple[int, int]] = []  # where each open container starts, and with which byte
     while True:
@@ -197,7 +173,9 @@ def _value_end(data: Buffer, at: int, size: int, large: dict[int, int]) -> int:
                 if at == size or data[at] != CLOSERS[first]:
                     continue
         else:
-            at = _scalar_end(data, at, size, stack)
+            start, at = at, _scalar_end(data, at, size, stack)
+            if at - start >= WINDOW:
+                large[start] = at
         at = _closed(data, at, size, stack, large)
         if not stack:
             return at

@@ -25,7 +25,7 @@ WINDOW = 64 * 1024
 STRIDE = 16
 """Every item of this number is in an index; the others are found by walking on from there."""
 LARGE = "json.large"
-"""Where in a text's memo the ends of its containers of a window or more are, by their starts."""
+"""Where in a text's memo the ends of its values of a window or more are, by their starts."""
 
 MAX_NESTING = 6
 """Levels of objects in an object whose keys are counted."""
@@ -102,14 +102,14 @@ def string_end(data: Buffer, start: int, size: int) -> int:
 def value_end(text: Text, start: int) -> int:
     """Where the value that starts at ``start`` ends."""
     data, size = text.data, text.size
+    large: Mapping[int, int] = text.memo.get(LARGE, {})
+    if start in large:
+        return large[start]
     first = data[start]
     if first == QUOTE:
         return string_end(data, start, size)
     if first not in CLOSERS:
         return run_end(_SCALAR, data, start, size)
-    large: Mapping[int, int] = text.memo.get(LARGE, {})
-    if start in large:
-        return large[start]
     if found := _CONTAINER.match(data, start, min(start + WINDOW, size)):
         return found.end()
     at, depth = start + 1, 1

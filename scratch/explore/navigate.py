@@ -7,7 +7,8 @@ from dataclasses import replace
 from difflib import get_close_matches
 from itertools import islice
 
-from scratch.explore.jsoncheck import Document, document, examine
+from scratch.explore.jsoncheck import Document, examine
+from scratch.explore.lines import EMPTY, GREP_ERRORS
 from scratch.explore.look import Call, ExploreError, named
 from scratch.explore.path import (
     MAX_PATH_BYTES,
@@ -20,6 +21,7 @@ from scratch.explore.path import (
     content_of,
     entered,
     item_index,
+    kind_of,
     object_members,
     parse,
     render,
@@ -31,9 +33,33 @@ from scratch.windows import DEFAULT_LENGTH, check_count
 
 LISTED = 40
 """Keys that an error or an outline lists."""
+_LOOKED_AT = 50_000
+"""Keys that are looked at for one that is written a little differently."""
 _COMPARED_KEYS = 2_000
 """Keys that are compared with a misspelt one, and how long they may be: each takes about 20 microseconds."""
 _COMPARED_LENGTH = 64
+
+
+def document(text: Text) -> Document:
+    """What the text is as JSON.
+
+    Raises:
+        ExploreError: ``not_json``, with the reason and where.
+    """
+    found = examine(text)
+    if isinstance(found, Document):
+        return found
+    if text.size == 0:
+        raise ExploreError("not_json", EMPTY, reason="empty", offset=0)
+    line = text.line_of(found.offset)
+    raise ExploreError(
+        "not_json",
+        f"the content is not JSON: {found.reason} at byte {text.origin(found.offset)} (line {line}); read it as text",
+        (Call("head", {"lines": 50}), GREP_ERRORS),
+        reason=found.reason,
+        offset=text.origin(found.offset),
+        line=line,
+    )
 
 
 def resolve(text: Text, path: object) -> Node:
@@ -110,8 +136,9 @@ def array_at(text: Text, path: object, over: Callable[[Node], Call]) -> Node:
         raise ExploreError(
             "not_an_array", f"{what}; read it with {named('get_in')}", (call_on(node, "get_in"),), value_type=node.kind
         )
-    members = children(node, 0, len(object_members(node).starts))
-    arrays = list(islice((member for member in members if member.kind == "array"), LISTED))
+    starts = object_members(node).starts.items()
+    of_arrays = islice((member for member in starts if kind_of(node.text.data[member[1]]) == "array"), LISTED)
+    arrays = [child(node, key, start) for key, start in of_arrays]
     raise ExploreError(
         "not_an_array",
         f"{what}; name one of its arrays" if arrays else f"{what}, and none of its values is an array; see its schema",
@@ -173,7 +200,7 @@ def like(wanted: str, keys: Sequence[str], most: int) -> list[str]:
     letters = _letters(wanted[:_COMPARED_LENGTH])
     compared: dict[str, str] = {}
     same = []
-    for key in keys:
+    for key in islice(keys, _LOOKED_AT):
         if len(key) <= _COMPARED_LENGTH:
             found = _letters(key)
             if found == letters:

@@ -49,7 +49,6 @@ _SAMPLE = 500
 _KEYS_SHOWN = 200
 _LONG_STRING = 1_000
 """Bytes from which on a string is measured."""
-_TITLE = 200
 _CSV_LINES = 20
 """Lines that must have as many fields as the first."""
 _READ_FIRST = (Call("head", {"lines": 50}), GREP_ERRORS)
@@ -185,7 +184,8 @@ def item_schema(text: Text, *, path: str, offset: int = 0, limit: int | None = N
         else:
             others[kind] += 1
     objects = max(0, stop - first) - others.total()
-    smaller = _smaller_window(node, first, stop)
+    fewer = (call_on(node, "item_schema", offset=first, limit=(stop - first) // 2),) if stop - first > 1 else ()
+    smaller = (*fewer, *(call_on(item, "schema", max_depth=1) for item in children(node, first, min(stop, first + 1))))
     page = Page(room, smaller)
     for number, key in enumerate(tally.keys[:_KEYS_SHOWN]):
         kinds = " | ".join(dict.fromkeys(kind_of(byte) for byte, _ in key.firsts.most_common()))
@@ -201,14 +201,6 @@ def item_schema(text: Text, *, path: str, offset: int = 0, limit: int | None = N
     if tally.duplicates:
         notes.append(duplicates_note(tally.duplicates))
     return Look(page.text() or "{}", covered(node, *notes), smaller)
-
-
-def _smaller_window(node: Node, first: int, stop: int) -> tuple[Call, ...]:
-    item = next(children(node, first, stop), None)
-    if item is None:
-        return ()
-    half = (call_on(node, "item_schema", offset=first, limit=(stop - first) // 2),) if stop - first > 1 else ()
-    return (*half, call_on(item, "schema", max_depth=1), read_at(item))
 
 
 def _plain(text: Text, fault: Fault, max_depth: int, room: int) -> Look:
@@ -265,7 +257,7 @@ def _headings(text: Text) -> Iterator[tuple[int, int, str]]:
                 elif found[1].startswith(fence):
                     fence = b""
             elif not fence:
-                title = shown(found[0].strip()[:_TITLE])
+                title = shortened(shown(found[0].strip()[:_LONG_STRING]))
                 yield text.line_of(found.start()), len(found[2]), title
 
 

@@ -33,7 +33,7 @@ _PLAIN = re.compile(r"[^\W\d][\w-]*+")
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _IN_SINGLE_QUOTES = re.compile(r'\\.|"', re.DOTALL)
 _SHOWN = 200
-_KEPT_MEMBERS = 500_000
+_KEPT_MEMBERS = 1_000_000
 """Objects with more members are walked again each time: each key takes about 200 bytes."""
 _KINDS: Mapping[int, Kind] = {
     ord("{"): "object",

@@ -5,6 +5,7 @@ Works on the bytes of JSON that was checked. Numbers stay as they are written.
 
 from __future__ import annotations
 
+import json
 import re
 from array import array
 from bisect import bisect_right
@@ -29,19 +30,8 @@ _WHOLE_CHARACTERS = re.compile(
     % (_HIGH, _LOW),
     re.DOTALL,
 )
-_UNICODE = re.compile(rb"%s%s|\\u[0-9a-fA-F]{4}" % (_HIGH, _LOW))
-_ESCAPE = re.compile(rb"%s|\\[^u]" % _UNICODE.pattern, re.DOTALL)
-_NO_UTF8 = b"\xff"
-_TOKEN = re.compile(rb"[^\\]++|%s%s|\\u.{4}|\\." % (_HIGH, _LOW), re.DOTALL)
-_SIMPLE = {
-    rb"\"": b'"',
-    rb"\/": b"/",
-    rb"\n": b"\n",
-    rb"\r": b"\r",
-    rb"\t": b"\t",
-    rb"\b": b"\b",
-    rb"\f": b"\f",
-}
+_ESCAPE = re.compile(rb"%s%s|\\u.{4}|\\." % (_HIGH, _LOW), re.DOTALL)
+_TOKEN = re.compile(rb"[^\\]++|%s" % _ESCAPE.pattern, re.DOTALL)
 _NOT_AS_IT_IS = re.compile(rb"[\x00-\x1f\\]")
 
 
@@ -61,22 +51,12 @@ def unescaped(raw: bytes) -> bytes:
     """The bytes that a part of a string stands for; it must not end inside an escape or a pair of them."""
     if b"\\" not in raw:
         return raw
-    if _NO_UTF8 in raw:
-        return _ESCAPE.sub(_character, raw)
-    # The same in much fewer steps: once two backslashes are out of the way, each other one starts an escape.
-    raw = raw.replace(rb"\\", _NO_UTF8)
-    for escape, character in _SIMPLE.items():
-        raw = raw.replace(escape, character)
-    return _UNICODE.sub(_character, raw).replace(_NO_UTF8, b"\\")
-
-
-def _character(escape: re.Match[bytes]) -> bytes:
-    if escape[0][1:2] != b"u":
-        return _SIMPLE.get(escape[0], b"\\")
-    code = int(escape[0][2:6], 16)
-    if len(escape[0]) > 6:  # noqa: PLR2004  # two escapes of six bytes: a pair
-        code = 0x10000 + ((code - 0xD800) << 10) + int(escape[0][8:], 16) - 0xDC00
-    return chr(code).encode("utf-8", "surrogatepass")
+    try:
+        text = raw.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:  # the bytes between the escapes stay as they are
+        return _ESCAPE.sub(lambda escape: unescaped(escape[0]), raw)
+    unquoted: str = json.loads(f'"{text}"', strict=False)
+    return unquoted.encode("utf-8", "surrogatepass")
 
 
 def parts(data: Buffer, start: int, end: int) -> Iterator[tuple[int, bytes]]:
