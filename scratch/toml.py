@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from scratch.regex import compiled
+
 KeyPath = tuple[str, ...]
 """The tables from the outermost to the key, and the key."""
 Check = Callable[[Any], object]
@@ -33,8 +35,8 @@ Table: TypeAlias = "Named | Mapping[str, Check | Table]"
 
 _MOST = 2**63 - 1
 _SHOWN = 60
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
-_WHERE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
+_BARE = compiled(r"[A-Za-z0-9_-]+")
+_WHERE = compiled(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 _STRING = (
     r'"""(?:\\.|[^\\])*?""""{0,2}'  # up to two quotes more than the three that end it are its own
@@ -42,14 +44,14 @@ _STRING = (
     r'|"(?:\\.|[^"\\])*+"'
     r"|'[^']*'"
 )
-_SPACE = re.compile(r"(?:[ \t\n]|#[^\n]*)*+")
-_KEY = re.compile(r"""[A-Za-z0-9_-]+|"(?:\\.|[^"\\])*+"|'[^']*'""")
-_DOT = re.compile(r"[ \t]*\.[ \t]*")
-_EQUALS = re.compile(r"[ \t]*=[ \t]*")
-_OPENING = re.compile(r"\[{1,2}[ \t]*")
-_CLOSING = re.compile(r"[ \t]*\]{1,2}")
-_SCALAR = re.compile(rf"{_STRING}|[^,\]}}\n#]+", re.DOTALL)
-_IN_ARRAY = re.compile(rf"{_STRING}|#[^\n]*|[^\[\]\"'#]+|[\[\]]", re.DOTALL)
+_SPACE = compiled(r"(?:[ \t\n]|#[^\n]*)*+")
+_KEY = compiled(r"""[A-Za-z0-9_-]+|"(?:\\.|[^"\\])*+"|'[^']*'""")
+_DOT = compiled(r"[ \t]*\.[ \t]*")
+_EQUALS = compiled(r"[ \t]*=[ \t]*")
+_OPENING = compiled(r"\[{1,2}[ \t]*")
+_CLOSING = compiled(r"[ \t]*\]{1,2}")
+_SCALAR = compiled(rf"{_STRING}|[^,\]}}\n#]+", re.DOTALL)
+_IN_ARRAY = compiled(rf"{_STRING}|#[^\n]*|[^\[\]\"'#]+|[\[\]]", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

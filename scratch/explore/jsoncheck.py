@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from scratch.explore.jsonscan import CLOSERS, LARGE, QUOTE, WINDOW, Buffer, run_end, space_end
 from scratch.explore.text import Text
+from scratch.regex import compiled
 
 MAX_DEPTH = 512
 _NESTED, _DEEPLY_NESTED = 2, 5
@@ -23,10 +24,10 @@ _MEMO = "json.checked"
 _BOM = b"\xef\xbb\xbf"
 _COLON, _COMMA = b":,"
 
-_STRING_PART = re.compile(rb'(?:[^"\\]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
-_DIGITS = re.compile(rb"[0-9]*+")
-_WORD = re.compile(rb"true|false|null|NaN|-?Infinity")
-_IN_LINE_SPACE = re.compile(rb"[ \t\r]*+")
+_STRING_PART = compiled(rb'(?:[^"\\]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
+_DIGITS = compiled(rb"[0-9]*+")
+_WORD = compiled(rb"true|false|null|NaN|-?Infinity")
+_IN_LINE_SPACE = compiled(rb"[ \t\r]*+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,9 @@ def _patterns(levels: int) -> _Patterns:
     item = rb"(?:%s|%s)" % (_scalar(string), container)
     return _Patterns(
         levels=levels,
-        array_run=re.compile(rb"(?:%s%s%s,)*+" % (space, item, space)),
-        object_run=re.compile(rb"(?:%s%s%s:%s%s%s,)*+" % (space, string, space, space, item, space)),
-        container=re.compile(container),
+        array_run=compiled(rb"(?:%s%s%s,)*+" % (space, item, space)),
+        object_run=compiled(rb"(?:%s%s%s:%s%s%s,)*+" % (space, string, space, space, item, space)),
+        container=compiled(container),
     )
 
 
@@ -80,7 +81,7 @@ def _lines_run() -> re.Pattern[bytes]:
     """Lines with the newline behind each."""
     space = rb"[ \t\r]*+"
     string, container = _grammar(space, rb'[^"\\\n]', _NESTED)
-    return re.compile(rb"(?:%s(?:%s|%s)%s\n)*+" % (space, _scalar(string), container, space))
+    return compiled(rb"(?:%s(?:%s|%s)%s\n)*+" % (space, _scalar(string), container, space))
 
 
 def _grammar(space: bytes, character: bytes, levels: int) -> tuple[bytes, bytes]:

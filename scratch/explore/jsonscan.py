@@ -18,6 +18,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from scratch.explore.text import Text
+from scratch.regex import compiled
 
 Buffer = bytes | mmap.mmap
 WINDOW = 64 * 1024
@@ -46,16 +47,16 @@ _CONTENT = rb'[^][{}"]++|%s' % _STRING
 _NESTED = functools.reduce(lambda inner, _: rb"[\[{](?:%s|%s)*+[]}]" % (_CONTENT, inner), range(6), rb"[\[{][]}]")
 _ITEM = rb'(?:%s|%s|[^][{}",:\s]++)' % (_STRING, _NESTED)
 
-_SPACE = re.compile(rb"[ \t\n\r]*+")
-_STRING_PART = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
-_SCALAR = re.compile(rb'[^][{}",:\s]*+')
-_CONTAINER = re.compile(_NESTED, re.DOTALL)
-_BETWEEN_BRACKETS = re.compile(rb'(?:[^][{}"]++|%s|%s)*+' % (_STRING, _NESTED), re.DOTALL)
+_SPACE = compiled(rb"[ \t\n\r]*+")
+_STRING_PART = compiled(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_SCALAR = compiled(rb'[^][{}",:\s]*+')
+_CONTAINER = compiled(_NESTED, re.DOTALL)
+_BETWEEN_BRACKETS = compiled(rb'(?:[^][{}"]++|%s|%s)*+' % (_STRING, _NESTED), re.DOTALL)
 # These match nothing where they do not match: `finditer` then stays at the place, instead of going on behind it.
-_ITEM_AND_COMMA = re.compile(rb"(?:(%s)\s*+,\s*+)?+" % _ITEM, re.DOTALL)
-_MEMBER = re.compile(rb"(?:(%s)\s*+:\s*+(%s)\s*+(?:,|(\}))\s*+)?+" % (_STRING, _ITEM), re.DOTALL)
-_STRIDE_RUN = re.compile(rb"(?:%s\s*+,\s*+){%d}" % (_ITEM, STRIDE), re.DOTALL)
-_STRIDE_OF_LINES = re.compile(rb"(?:%s[ \t\r]*+\n\s*+){%d}" % (_ITEM, STRIDE), re.DOTALL)
+_ITEM_AND_COMMA = compiled(rb"(?:(%s)\s*+,\s*+)?+" % _ITEM, re.DOTALL)
+_MEMBER = compiled(rb"(?:(%s)\s*+:\s*+(%s)\s*+(?:,|(\}))\s*+)?+" % (_STRING, _ITEM), re.DOTALL)
+_STRIDE_RUN = compiled(rb"(?:%s\s*+,\s*+){%d}" % (_ITEM, STRIDE), re.DOTALL)
+_STRIDE_OF_LINES = compiled(rb"(?:%s[ \t\r]*+\n\s*+){%d}" % (_ITEM, STRIDE), re.DOTALL)
 
 
 class Span(NamedTuple):

@@ -19,6 +19,7 @@ from scratch.explore.look import ExploreError, named
 from scratch.explore.text import Text
 from scratch.explore.values import key_text, parts, string_text
 from scratch.jsontext import dumps
+from scratch.regex import compiled
 
 MAX_PATH_BYTES = 4_096
 Segment = str | int
@@ -26,12 +27,12 @@ Segment = str | int
 Kind = Literal["object", "array", "string", "number", "boolean", "null"]
 
 _EXAMPLE = 'for example $.results[0].title, or $["a key.with dots"][-1]'
-_NAME = re.compile(r"[^.\[\]]++")
-_INDEX = re.compile(r"\[\s*+(-?[0-9]++)\s*+\]")
-_QUOTED = re.compile(r"""\[\s*+("(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')\s*+\]""", re.DOTALL)
-_PLAIN = re.compile(r"[^\W\d][\w-]*+")
-_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
-_IN_SINGLE_QUOTES = re.compile(r'\\.|"', re.DOTALL)
+_NAME = compiled(r"[^.\[\]]++")
+_INDEX = compiled(r"\[\s*+(-?[0-9]++)\s*+\]")
+_QUOTED = compiled(r"""\[\s*+("(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')\s*+\]""", re.DOTALL)
+_PLAIN = compiled(r"[^\W\d][\w-]*+")
+_INTEGER = compiled(r"0|-?[1-9][0-9]{0,17}")
+_IN_SINGLE_QUOTES = compiled(r'\\.|"', re.DOTALL)
 _SHOWN = 200
 _KEPT_MEMBERS = 1_000_000
 """Objects with more members are walked again each time: each key takes about 200 bytes."""

@@ -16,6 +16,7 @@ from scratch.entries import decode_text
 from scratch.explore.jsonscan import CLOSERS, QUOTE, Buffer, space_end, value_end
 from scratch.explore.text import Text, load
 from scratch.jsontext import dumps, encodable
+from scratch.regex import compiled
 
 PIECE = 16 * 1024
 """Bytes of a string that are decoded at once, and for which its origin map holds one pair of offsets."""
@@ -24,15 +25,15 @@ _OBJECT, _BACKSLASH = b"{\\"
 
 _HIGH = rb"\\u[dD][89abAB][0-9a-fA-F]{2}"
 _LOW = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_WHOLE_CHARACTERS = re.compile(
+_WHOLE_CHARACTERS = compiled(
     # Half a pair is taken alone only where it can be seen that no other half follows.
     rb'(?:[^"\\]++|%s(?:%s|(?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F]))|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\[^u])*+'
     % (_HIGH, _LOW),
     re.DOTALL,
 )
-_ESCAPE = re.compile(rb"%s%s|\\u.{4}|\\." % (_HIGH, _LOW), re.DOTALL)
-_TOKEN = re.compile(rb"[^\\]++|%s" % _ESCAPE.pattern, re.DOTALL)
-_NOT_AS_IT_IS = re.compile(rb"[\x00-\x1f\\]")
+_ESCAPE = compiled(rb"%s%s|\\u.{4}|\\." % (_HIGH, _LOW), re.DOTALL)
+_TOKEN = compiled(rb"[^\\]++|%s" % _ESCAPE.pattern, re.DOTALL)
+_NOT_AS_IT_IS = compiled(rb"[\x00-\x1f\\]")
 
 
 class Overflow(Exception):
