@@ -6,8 +6,10 @@ import json
 import logging
 import os
 import re
+import stat
 import sysconfig
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -157,28 +159,36 @@ def check_log() -> str:
     handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
     logger = logging.Logger("check")  # noqa: LOG001 - not in the tree of loggers: nobody else hears it
     logger.addHandler(handler)
-    for path, size in _files_below(sysconfig.get_path("stdlib")):
+    for path, found in _files_below(sysconfig.get_path("stdlib")):
         if "-packages" in path:
             continue
-        level = logging.WARNING if size > _LARGE_FILE else logging.INFO
-        logger.log(level, "%s: %s bytes", path, size)
+        level = logging.WARNING if found.st_size > _LARGE_FILE else logging.INFO
+        logger.log(level, "%s: %s bytes", path, found.st_size)
     return stream.getvalue()
 
 
 def file_tree() -> str:
     """Python's own files with their sizes, as one line of JSON."""
     listed = _files_below(sysconfig.get_path("stdlib")) + _files_below(sysconfig.get_path("purelib"))
-    files = {path: {"bytes": size, "pages": -(-size // 4096)} for path, size in listed}
+    files = {
+        path: {
+            "bytes": found.st_size,
+            "blocks": found.st_blocks,
+            "mode": stat.filemode(found.st_mode),
+            "modified": datetime.fromtimestamp(found.st_mtime, UTC).isoformat(),
+        }
+        for path, found in listed
+    }
     return json.dumps({"root": sysconfig.get_path("stdlib"), "count": len(files), "files": files})
 
 
-def _files_below(root: str) -> list[tuple[str, int]]:
-    """All files below a folder, with their sizes."""
+def _files_below(root: str) -> list[tuple[str, os.stat_result]]:
+    """All files below a folder, with what the system says of them."""
     found = []
     for folder, folders, names in os.walk(root):
         folders.sort()
         for name in sorted(names):
             path = Path(folder, name)
             if path.is_file():
-                found.append((str(path), path.stat().st_size))
+                found.append((str(path), path.stat()))
     return found
