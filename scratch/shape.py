@@ -253,6 +253,8 @@ def _html_shape(window: str) -> str | None:
 def _table_header(window: str, *, whole: bool) -> tuple[str, list[str]] | None:
     """The kind of a table and its columns."""
     for separator, name in _SEPARATORS.items():
+        if window.count(separator) < 6:  # noqa: PLR2004 - two in each of three records
+            continue
         try:
             reader = csv.reader(io.StringIO(window, newline=""), delimiter=separator)
             records = list(islice((record for record in reader if record), _TABLE_RECORDS + 1))
