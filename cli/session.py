@@ -104,7 +104,7 @@ def _checked(check: Callable[[Any, str], T]) -> Callable[[click.Context, click.P
 
 checked_name = _checked(check_name)
 """For an option that names a run or an agent."""
-run_argument = click.argument("run_id", metavar="RUN", callback=_checked(check_name))
+run_argument = click.argument("run_id", metavar="RUN", callback=checked_name)
 agent_option = click.option(
     "--agent", metavar="AGENT", callback=_checked(check_name), help="Whose entry; needed when several agents have it."
 )

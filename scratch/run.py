@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 from scratch import windows
 from scratch.budget import ScratchpadUsage
@@ -47,7 +47,6 @@ from scratch.usage import UsageBook
 from scratch.windows import Matches, Window
 
 logger = logging.getLogger("scratch")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)

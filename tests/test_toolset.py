@@ -447,6 +447,14 @@ async def test_who_has_no_tools_gets_an_artifact_whole_or_cut_with_a_notice(run:
     assert f"[cut: the first 100 of {len(LOG):,} bytes]" in answer
 
 
+async def test_a_large_artifact_with_odd_characters_is_inlined_whole(run: RunScratch) -> None:
+    content = "a" + "\ud835😀é" * 300_000  # the pieces it is read in end inside characters
+    await Toolset(run).call("write_artifact", {"filename": "odd.txt", "content": content})
+    coordinator = Toolset(run, groups=["artifacts"])
+    answer = await shown(coordinator, "read_artifact", filename="coordinator-odd.txt")
+    assert answer.rsplit("\n", 1)[0] == content.replace("\ud835", "\\ud835")
+
+
 async def test_an_artifact_that_is_not_there_says_which_are(tools: Toolset) -> None:
     await tools.call("write_artifact", {"filename": "plan.md", "content": "x"})
     await tools.call("write_artifact", {"filename": "other.md", "content": "x"})

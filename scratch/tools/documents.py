@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from scratch.artifacts import available_artifacts, find_artifact, write_artifact
 from scratch.content import BINARY, JSON
-from scratch.entries import EntryInfo, decode_text
+from scratch.entries import EntryInfo
 from scratch.explore.look import Look, TooLarge
 from scratch.jsontext import dumps, encodable
 from scratch.tools.definition import Parameter, Verb
@@ -36,8 +37,13 @@ async def _read_artifact(tools: Toolset, arguments: dict[str, Any], room: int) -
             raise TooLarge(info.size, ())
         window = await tools.run.read_handle(info.key, length=most)
         return Look(f"{window.text}\n[cut: the first {window.end:,} of {info.size:,} bytes]", "")
-    pieces = [piece async for piece in tools.run.pieces(info)]
-    return Look(encodable(decode_text(b"".join(pieces))), f"{info.key} (all {info.size:,} bytes)")
+    # piece by piece: to decode 50 MB at once would stop the loop
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogatepass")
+    text = ""
+    async for piece in tools.run.pieces(info):
+        text += encodable(decoder.decode(piece))
+    text += decoder.decode(b"", final=True)
+    return Look(text, f"{info.key} (all {info.size:,} bytes)")
 
 
 async def _not_there(tools: Toolset, filename: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from scratch.budget import MAX_EXTRACTION_TOKENS, ContextBudget
-from scratch.capturing import Captured
+from scratch.capturing import Captured, off_loop_if_heavy
 from scratch.entries import EntryInfo, Kind
 from scratch.errors import HandleNotFound, InvalidArgument, NoteNotFound, ScratchError
 from scratch.explore.explorer import Explorer
@@ -193,7 +193,7 @@ class Toolset:
 
     async def _count(self, text: str) -> int:
         if self._counter is None:
-            return estimate_tokens(text)
+            return await off_loop_if_heavy(text, lambda: estimate_tokens(text))
         return (await self._counter.count_async(text)).tokens
 
     async def _rendered(self, verb: Verb, look: Look) -> tuple[str, int]:
