@@ -6,7 +6,6 @@ The statements here are about all scopes at once: they reclaim what is not live 
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import time
 from dataclasses import dataclass
@@ -164,6 +163,7 @@ class CheckReport:
 def read_stats(connection: sqlite3.Connection, path: Path, now: int) -> StoreStats:
     """Count everything once."""
     pages, page_size = free_pages(connection)
+    disk = os.statvfs(path.parent)
     runs, open_runs, live, live_bytes, expired, expired_bytes = connection.execute(TOTALS, (now,)).fetchone()
     return StoreStats(
         runs=runs,
@@ -175,7 +175,7 @@ def read_stats(connection: sqlite3.Connection, path: Path, now: int) -> StoreSta
         file_bytes=path.stat().st_size,
         wal_bytes=wal_bytes(path),
         free_bytes=pages * page_size,
-        disk_free_bytes=shutil.disk_usage(path.parent).free,
+        disk_free_bytes=disk.f_bavail * disk.f_frsize,
     )
 
 

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scratch.budget import MAX_EXTRACTION_TOKENS, ContextBudget
 from scratch.capturing import Captured, off_loop_if_heavy
@@ -17,12 +17,15 @@ from scratch.explore.look import PREFIX, Call, ExploreError, Look, TooLarge
 from scratch.jsontext import encodable
 from scratch.run import RunScratch
 from scratch.spill import Observation, OwnText
-from scratch.tokens import TokenCounter, estimate_tokens
+from scratch.tokens import estimate_tokens
 from scratch.tools.definition import GROUPS, Client, Group, Verb
 from scratch.tools.notes import LISTED, handle_line
 from scratch.tools.refusal import refusal
 from scratch.tools.verbs import VERBS
 from scratch.windows import check_count
+
+if TYPE_CHECKING:
+    from scratch.tokens import TokenCounter
 
 logger = logging.getLogger("scratch")
 
