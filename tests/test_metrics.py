@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import FrozenInstanceError, asdict
 from pathlib import Path
@@ -169,20 +169,19 @@ async def test_an_artifact_that_is_not_replaced_is_not_written(store: ScratchSto
 
 
 async def test_misses_are_counted_by_the_errors_name(store: ScratchStore, run: RunScratch) -> None:
-    for work in (
-        run.read_handle("r_222222222222"),
-        run.read_handle("r_222222222222", match="x"),
-        run.read_handle("no\nname"),
-        run.find("report.md"),
-        run.renew("r_222222222222", 60),
-    ):
-        with pytest.raises(HandleNotFound):
-            await work
-    for work in (run.read("plan"), run.renew("plan", 60)):
-        with pytest.raises(NoteNotFound):
-            await work
-    for work in (store.complete_run("run-43"), store.list_scratch_entries_for_run("run-43")):
-        with pytest.raises(RunNotFound):
+    missing: list[tuple[type[Exception], Awaitable[object]]] = [
+        (HandleNotFound, run.read_handle("r_222222222222")),
+        (HandleNotFound, run.read_handle("r_222222222222", match="x")),
+        (HandleNotFound, run.read_handle("no\nname")),
+        (HandleNotFound, run.find("report.md")),
+        (HandleNotFound, run.renew("r_222222222222", 60)),
+        (NoteNotFound, run.read("plan")),
+        (NoteNotFound, run.renew("plan", 60)),
+        (RunNotFound, store.complete_run("run-43")),
+        (RunNotFound, store.list_scratch_entries_for_run("run-43")),
+    ]
+    for kind, work in missing:
+        with pytest.raises(kind):
             await work
     metrics = store.metrics()
     assert metrics.misses == {"HandleNotFound": 5, "NoteNotFound": 2, "RunNotFound": 2}

@@ -302,7 +302,7 @@ class Database:
 
     async def save_counts(self) -> None:
         """Add what was counted to the counters of the file. A failure is logged, and it is tried again later."""
-        await self._engine.save_counts()
+        await asyncio.shield(self._engine.save_counts())  # cancelled half way, they would be lost
 
     async def stats(self, now: int) -> StoreStats:
         """Figures of the store."""

@@ -49,7 +49,6 @@ class Engine:
         self._closing: asyncio.Future[None] | None = None
         self.counters = Counters()
         self._save_at = time.monotonic() + SAVE_COUNTS_SECONDS
-        self._saving: asyncio.Task[None] | None = None
         self._unchecked = 0  # bytes written since a checkpoint was last begun, about
         self._restart_at = RESTART_AT_BYTES
         self.writer: Worker | None = None
@@ -95,7 +94,7 @@ class Engine:
         else:
             self._closing = self._loop.create_future()
             if self.writer is not None:
-                cancelled |= await _outlast(asyncio.ensure_future(self.save_counts()))
+                cancelled |= await _outlast(self.save_counts())
                 cancelled |= await _outlast(self._commits.finish())
             for worker in (self.reader, self.upkeep, self.writer):
                 if worker is not None:
@@ -135,7 +134,7 @@ class Engine:
                 raise StoreReadOnly(_READ_ONLY)
             if time.monotonic() >= self._save_at:
                 # begins before this write's group does, and is in it; not awaited, for it must not fail this write
-                self._saving = asyncio.create_task(self.save_counts())
+                self.save_counts()
             return await self._commits.write(function, size)
 
     async def maintain(self, function: Callable[[sqlite3.Connection], T]) -> T:
@@ -146,9 +145,16 @@ class Engine:
                 raise StoreReadOnly(_READ_ONLY)
             return await self.upkeep.call(function)
 
-    async def save_counts(self) -> None:
-        """Add what was counted since the last time to the counters of the file. What fails is logged, and kept."""
+    def save_counts(self) -> asyncio.Task[None]:
+        """Begin to add what was counted since the last time to the counters of the file.
+
+        The task does not fail: it logs, and the counts go with a later write.
+        """
         self._save_at = time.monotonic() + SAVE_COUNTS_SECONDS
+        self._saving = asyncio.create_task(self._save_counts())  # a task that nobody refers to can vanish
+        return self._saving
+
+    async def _save_counts(self) -> None:
         if not (counts := self.counters.take_unsaved()):
             return
         try:
