@@ -27,6 +27,7 @@ from scratch.errors import (
     WrongLoop,
     WrongProcess,
 )
+from scratch.metrics import StoreMetrics
 from scratch.run import RunScratch
 from scratch.spill import (
     SPILL_THRESHOLD_BYTES,
@@ -76,6 +77,7 @@ __all__ = [
     "StoreCorrupt",
     "StoreError",
     "StoreFull",
+    "StoreMetrics",
     "StoreMissing",
     "StoreReadOnly",
     "StoreStats",

@@ -38,8 +38,19 @@ logger = logging.getLogger("scratch")
 SecureDelete = Literal["fast", "on"]
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1
-MIGRATIONS: Mapping[int, str] = MappingProxyType({})
+SCHEMA_VERSION = 2
+MIGRATIONS: Mapping[int, str] = MappingProxyType(
+    {
+        1: """
+CREATE TABLE counters (
+    name  TEXT    NOT NULL PRIMARY KEY,
+    value INTEGER NOT NULL   -- how often, or bytes; of "since": ms, when this table was made
+) STRICT, WITHOUT ROWID;
+
+INSERT INTO counters (name, value) VALUES ('since', CAST(strftime('%s', 'now') AS INTEGER) * 1000);
+""",
+    }
+)
 """By schema number: the SQL that makes the next number of it. Run one after the other, in one transaction."""
 APPLICATION_ID = 0x52534352  # "RSCR": tells our files from other people's
 
