@@ -23,7 +23,7 @@ DEFAULT_WINDOWS = 10
 MAX_WINDOWS = 50
 MAX_MATCHES_SHOWN = 100
 MAX_PATTERN_BYTES = 1_024
-SLICE = 256 * 1024
+SLICE = 512 * 1024
 """Bytes searched in one step; a slice that is not the last must be longer than ``MAX_PATTERN_BYTES * 4``."""
 _COUNTED_AT_ONCE = 64 * 1024
 _CONTINUES = 0x80  # 10xxxxxx: inside a character
@@ -273,7 +273,7 @@ class MatchScan:
             inside = _forward(data, 0)
             start, data = start + inside, data[inside:]
         stop = start + len(data)
-        if stop < self._size and not self._binary:
+        if stop < self._size and not self._binary and data[-1:] >= b"\x80":
             # leave a cut character for the next slice
             cut = _back(data, len(data) - 1)
             data = data[:cut] if cut else data

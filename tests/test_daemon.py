@@ -22,7 +22,7 @@ from click.testing import CliRunner
 
 from scratch import ScratchStore
 from scratch.sweeper.daemon import main
-from tests.support import add_expired, count_entries
+from tests.support import add_expired, count_entries, unhurried
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMAND = [sys.executable, "-X", "dev", "-m", "scratch.sweeper.daemon"]
@@ -87,9 +87,11 @@ class Daemon:
 def run_once(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
     """A daemon that ends by itself."""
     command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(
+    done = subprocess.run(
         command, cwd=ROOT, env=environment(**env), capture_output=True, text=True, timeout=GUARD, check=False
     )
+    done.stderr = unhurried(done.stderr)
+    return done
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import pytest
 
 from scratch import ScratchStore, StoreClosed, WrongLoop
 from scratch.database import connection as opening
-from tests.support import query
+from tests.support import query, unhurried
 
 ROOT = Path(__file__).parent.parent
 
@@ -35,7 +35,7 @@ def files_open(folder: Path) -> list[str]:
 
 
 def script(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-X", "dev", "-c", code, *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -43,6 +43,8 @@ def script(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=60,
         check=False,
     )
+    done.stderr = unhurried(done.stderr)
+    return done
 
 
 async def test_after_closing_no_file_and_no_thread_is_left(path: Path) -> None:  # C169
