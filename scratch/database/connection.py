@@ -167,6 +167,8 @@ def _connect_all(path: Path, secure_delete: SecureDelete) -> Connections:
             # begin() waits in its own way, and a checkpoint shall not wait at all
             connection.execute("PRAGMA busy_timeout=0")
         reader.execute("PRAGMA query_only=ON")
+        # What a savepoint keeps of the pages for taking them back would go to a file: half of a small put's time.
+        writer.execute("PRAGMA temp_store=MEMORY")
     except BaseException:
         for connection in opened:
             GATE.close(connection)
@@ -248,8 +250,6 @@ def _set_pragmas(connection: sqlite3.Connection, secure_delete: SecureDelete) ->
     connection.execute(f"PRAGMA secure_delete={'ON' if secure_delete == 'on' else 'FAST'}")
     connection.execute(f"PRAGMA journal_size_limit={16 * 1024 * 1024}")
     connection.execute("PRAGMA trusted_schema=OFF")
-    # What a savepoint keeps of the pages for taking them back would go to a file: half of a small put's time.
-    connection.execute("PRAGMA temp_store=MEMORY")
     # A backstop only (32 MiB): checkpoints run in the background, out of the way of writes.
     connection.execute("PRAGMA wal_autocheckpoint=4096")
 
