@@ -16,7 +16,10 @@ from typing import Literal, TypeVar
 from urllib.parse import quote
 
 from scratch.database.files import (
+    Home,
     folder_lock,
+    is_check_asked_for,
+    note_check,
     prepare_folder,
     prepare_path,
     set_aside,
@@ -54,13 +57,18 @@ def error_code(error: Exception) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
+def _has_no_room(error: sqlite3.Error) -> bool:
+    # the second: -shm cannot grow
+    return getattr(error, "sqlite_errorcode", 0) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
+
+
 def store_error(error: sqlite3.Error, path: Path) -> StoreError:
     """The named error for what sqlite3 reported."""
     where = f"the store {path.name}"
     match error_code(error):
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StoreBusy(f"another process kept {where} locked; try again later")
-        case sqlite3.SQLITE_FULL:
+        case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR if _has_no_room(error):
             return StoreFull(f"no room left for {where}: free disk space, or sweep")
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
             return StoreReadOnly(f"{where} cannot be written: check the rights of the file and of its folder")
@@ -107,6 +115,7 @@ class Connections:
     upkeep: sqlite3.Connection
     """Checkpoints, and gives space back."""
     reader: sqlite3.Connection
+    home: Home
 
     def close(self) -> None:
         """Close all."""
@@ -131,7 +140,7 @@ def open_store(path: Path, *, create: bool, secure_delete: SecureDelete) -> Conn
                 prepare_path(path, create=create)
                 found = path.stat()
                 try:
-                    return _connect_all(path, secure_delete)
+                    return _connect_all(path, found, secure_delete)
                 except sqlite3.DatabaseError as error:
                     if error_code(error) != sqlite3.SQLITE_CORRUPT or tries == 0:
                         raise
@@ -143,7 +152,7 @@ def open_store(path: Path, *, create: bool, secure_delete: SecureDelete) -> Conn
         raise unreachable(path, error) from error
 
 
-def _connect_all(path: Path, secure_delete: SecureDelete) -> Connections:
+def _connect_all(path: Path, found: os.stat_result, secure_delete: SecureDelete) -> Connections:
     opened: list[sqlite3.Connection] = []
     try:
         for _ in range(3):
@@ -161,7 +170,7 @@ def _connect_all(path: Path, secure_delete: SecureDelete) -> Connections:
         for connection in opened:
             GATE.close(connection)
         raise
-    return Connections(writer, upkeep, reader)
+    return Connections(writer, upkeep, reader, Home(path, found))
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
@@ -212,7 +221,7 @@ def read_once(path: Path, function: Callable[[sqlite3.Connection], T]) -> T:
 def _read_once(path: Path, function: Callable[[sqlite3.Connection], T]) -> T:
     wal = side_file(path, "-wal")
     alone = not wal.exists()
-    before = path.stat()
+    before = _look(path)
     connection = _connect(path, "mode=ro&immutable=1" if alone else "mode=ro")
     try:
         if (version := _in_snapshot(connection, path)) != SCHEMA_VERSION:
@@ -223,10 +232,17 @@ def _read_once(path: Path, function: Callable[[sqlite3.Connection], T]) -> T:
         return function(connection)
     finally:
         GATE.close(connection)
-        after = path.stat()
+        after = _look(path)
         if alone and (wal.exists() or (before.st_ino, before.st_mtime_ns) != (after.st_ino, after.st_mtime_ns)):
             msg = f"another process began to write the store {path.name} while it was read; try again"
             raise StoreBusy(msg)
+
+
+def _look(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError as error:
+        raise unreachable(path, error) from error
 
 
 def _set_pragmas(connection: sqlite3.Connection, secure_delete: SecureDelete) -> None:
@@ -276,14 +292,18 @@ def _in_snapshot(connection: sqlite3.Connection, path: Path) -> int:
     try:
         return _schema_number(connection, path)
     finally:
-        connection.execute("COMMIT")
+        if connection.in_transaction:  # a full disk can have ended it
+            connection.execute("COMMIT")
 
 
 def _prepare_schema(connection: sqlite3.Connection, path: Path) -> None:
     version = _in_snapshot(connection, path)
     if version == SCHEMA_VERSION:
-        if path.stat().st_size <= _CHECKED_AT_MOST:
-            _check_quickly(connection)
+        if is_check_asked_for(path):
+            _check(connection, "integrity_check")
+            note_check(path)
+        elif path.stat().st_size <= _CHECKED_AT_MOST:
+            _check(connection, "quick_check")
         return
     if version == 0:
         # only before the first table, and before WAL; afterwards they are ignored
@@ -309,8 +329,8 @@ def _prepare_schema(connection: sqlite3.Connection, path: Path) -> None:
         raise
 
 
-def _check_quickly(connection: sqlite3.Connection) -> None:
-    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+def _check(connection: sqlite3.Connection, pragma: str) -> None:
+    (found,) = connection.execute(f"PRAGMA {pragma}(1)").fetchone()
     if found != "ok":
         error = sqlite3.DatabaseError(found)
         error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT

@@ -7,6 +7,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -15,7 +16,7 @@ from scratch.database import connection as opening
 from scratch.database import maintenance
 from scratch.database.connection import SecureDelete
 from scratch.database.worker import CLOSED, GroupCommit, Worker
-from scratch.errors import StoreClosed, StoreReadOnly, WrongLoop, WrongProcess
+from scratch.errors import StoreClosed, StoreFull, StoreMissing, StoreReadOnly, WrongLoop, WrongProcess
 
 logger = logging.getLogger("scratch")
 T = TypeVar("T")
@@ -48,12 +49,13 @@ class Engine:
         self.writer: Worker | None = None
         self.upkeep: Worker | None = None
         self.reader: Worker | None = None
+        self._home = None if connections is None else connections.home
         if connections is not None:
             self.writer = Worker(connections.writer, path)
             # Checkpoints and space-giving wait for the disk; on a thread of their own nobody waits with them.
             self.upkeep = Worker(connections.upkeep, path)
             self.reader = Worker(connections.reader, path)
-            self._commits = GroupCommit(self.writer, path, self._after_commit)
+            self._commits = GroupCommit(self.writer, path, self._after_commit, self.check_home)
 
     @classmethod
     async def open(cls, path: Path, *, create: bool, read_only: bool, secure_delete: SecureDelete) -> Engine:
@@ -91,6 +93,8 @@ class Engine:
                 cancelled |= await _outlast(self._commits.finish())
             for worker in (self.reader, self.upkeep, self.writer):
                 if worker is not None:
+                    if worker is self.writer:  # now alone
+                        worker.submit(self._home_left, lambda _: None)
                     cancelled |= await _outlast(worker.close())
             self._closing.set_result(None)
         if cancelled:
@@ -111,6 +115,15 @@ class Engine:
         if self._closing is not None and not closing:
             raise StoreClosed(CLOSED)
 
+    def check_home(self) -> None:
+        """Look whether the files of a store that is open for writing are where they were opened. For any thread.
+
+        Raises:
+            StoreMissing: one was deleted, moved or replaced.
+        """
+        if self._home is not None:
+            self._home.check()
+
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Run ``function`` on the reading connection. All that it reads in one statement is of one moment."""
         self._check_home()
@@ -123,6 +136,12 @@ class Engine:
         self._check_home()
         if self.writer is None:
             raise StoreReadOnly(_READ_ONLY)
+        try:
+            return await self._commits.write(function, size)
+        except StoreFull:
+            # The WAL cannot grow. Written back it begins anew at its start, if the file itself need not grow for that.
+            with suppress(StoreFull):
+                await self.maintain(lambda connection: maintenance.checkpoint(connection, "PASSIVE"))
         return await self._commits.write(function, size)
 
     async def maintain(self, function: Callable[[sqlite3.Connection], T]) -> T:
@@ -131,6 +150,13 @@ class Engine:
         if self.upkeep is None:
             raise StoreReadOnly(_READ_ONLY)
         return await self.upkeep.call(function)
+
+    def _home_left(self, connection: sqlite3.Connection) -> None:
+        """Before closing: SQLite leaves the WAL of a file that was moved. Beside another file it brings old rows back."""
+        try:
+            self.check_home()
+        except StoreMissing:
+            maintenance.checkpoint(connection, "TRUNCATE")
 
     def _after_commit(self, size: int) -> None:
         """Keep the WAL small. On the loop, after each group of ``size`` bytes and before the next one.

@@ -15,8 +15,9 @@ from typing import Any, Generic, TypeVar
 import aiosqlite
 
 from scratch.database.connection import begin, store_error
+from scratch.database.files import ask_for_check
 from scratch.database.forks import GATE
-from scratch.errors import StoreClosed
+from scratch.errors import StoreClosed, StoreCorrupt
 
 T = TypeVar("T")
 
@@ -121,6 +122,8 @@ def named(error: BaseException, path: Path) -> BaseException:
     """The StoreError for an error of sqlite3; any other error as it is."""
     if isinstance(error, sqlite3.Error):
         store = store_error(error, path)
+        if isinstance(store, StoreCorrupt):
+            ask_for_check(path)
         store.__cause__ = error
         return store
     if isinstance(error, StopIteration):  # a future does not take it
@@ -142,10 +145,17 @@ class GroupCommit:
     All of it is callbacks. A task could be cancelled by a loop that ends, and every waiting write with it.
     """
 
-    def __init__(self, worker: Worker, path: Path, after_commit: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        path: Path,
+        after_commit: Callable[[int], None],
+        before_commit: Callable[[], None] = lambda: None,
+    ) -> None:
         self._worker = worker
         self._path = path
         self._after_commit = after_commit
+        self._before_commit = before_commit  # on the thread; what it raises fails the group
         self._waiting: deque[_Write[Any]] = deque()
         self._running = False
         self._idle: list[asyncio.Future[None]] = []
@@ -182,7 +192,8 @@ class GroupCommit:
     def _start_group(self) -> None:
         group = self._next_group()
         if group:
-            self._worker.submit(partial(_commit, group, self._path), partial(self._end_group, group))
+            commit = partial(_commit, group, self._path, self._before_commit)
+            self._worker.submit(commit, partial(self._end_group, group))
             return
         self._running = False
         for future in self._idle:
@@ -210,11 +221,14 @@ class GroupCommit:
             self._start_group()
 
 
-def _commit(group: Sequence[_Write[Any]], path: Path, connection: sqlite3.Connection) -> list[object]:
+def _commit(
+    group: Sequence[_Write[Any]], path: Path, before_commit: Callable[[], None], connection: sqlite3.Connection
+) -> list[object]:
     """On the thread: one transaction. Returns for each write its result, or the exception that it raised."""
     begin(connection)
     try:
         outcomes = [_one(connection, write, path) for write in group]
+        before_commit()
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
