@@ -75,7 +75,7 @@ def store_error(error: sqlite3.Error, path: Path) -> StoreError:
         case sqlite3.SQLITE_CANTOPEN:
             return StoreReadOnly(f"{where} cannot be opened: check that its folder exists and can be written")
         case sqlite3.SQLITE_CORRUPT:
-            return StoreCorrupt(f"{where} is damaged; opening it for writing sets it aside and starts a new one")
+            return damaged(path)
         case sqlite3.SQLITE_NOTADB:
             return ForeignDatabase(f"{where} is not a database file; choose another path")
         case sqlite3.SQLITE_PROTOCOL | sqlite3.SQLITE_IOERR:
@@ -84,6 +84,11 @@ def store_error(error: sqlite3.Error, path: Path) -> StoreError:
             )
         case _:
             return StoreError(f"{where} could not do it: {error}")
+
+
+def damaged(path: Path) -> StoreCorrupt:
+    """The named error for a file that is not what it was."""
+    return StoreCorrupt(f"the store {path.name} is damaged; opening it for writing sets it aside and starts a new one")
 
 
 def retry_while_busy(attempt: Callable[[], T]) -> T:
@@ -142,7 +147,8 @@ def open_store(path: Path, *, create: bool, secure_delete: SecureDelete) -> Conn
                 try:
                     return _connect_all(path, found, secure_delete)
                 except sqlite3.DatabaseError as error:
-                    if error_code(error) != sqlite3.SQLITE_CORRUPT or tries == 0:
+                    ours = error_code(error) == sqlite3.SQLITE_NOTADB and is_check_asked_for(path)
+                    if tries == 0 or not (ours or error_code(error) == sqlite3.SQLITE_CORRUPT):
                         raise
             if aside := set_aside(path, found):
                 logger.error("the store %s is damaged: set aside as %s, starting a new one", path, aside.name)

@@ -14,10 +14,10 @@ from typing import Any, Generic, TypeVar
 
 import aiosqlite
 
-from scratch.database.connection import begin, store_error
+from scratch.database.connection import begin, damaged, store_error
 from scratch.database.files import ask_for_check
 from scratch.database.forks import GATE
-from scratch.errors import StoreClosed, StoreCorrupt
+from scratch.errors import ForeignDatabase, StoreClosed, StoreCorrupt
 
 T = TypeVar("T")
 
@@ -122,8 +122,9 @@ def named(error: BaseException, path: Path) -> BaseException:
     """The StoreError for an error of sqlite3; any other error as it is."""
     if isinstance(error, sqlite3.Error):
         store = store_error(error, path)
-        if isinstance(store, StoreCorrupt):
+        if isinstance(store, StoreCorrupt | ForeignDatabase):  # it was ours when it was opened
             ask_for_check(path)
+            store = damaged(path)
         store.__cause__ = error
         return store
     if isinstance(error, StopIteration):  # a future does not take it
