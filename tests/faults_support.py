@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import os
+import shutil
 import subprocess
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
@@ -93,9 +94,12 @@ READS: Mapping[str, Verb] = {
     "check_task_artifacts": lambda kit: documents.check_task_artifacts(kit.run, ["plan.md"]),
     "list_runs": lambda kit: kit.store.list_runs(),
     "list_scratch_entries_for_run": lambda kit: kit.store.list_scratch_entries_for_run("run-42"),
+}
+FIGURES: Mapping[str, Verb] = {
+    "stats": lambda kit: kit.store.stats(),
+    "check": lambda kit: kit.store.check(),
     "dry run": lambda kit: kit.store.sweep(dry_run=True),
 }
-FIGURES: Mapping[str, Verb] = {"stats": lambda kit: kit.store.stats(), "check": lambda kit: kit.store.check()}
 
 TOOL_WRITES: Mapping[str, dict[str, object]] = {
     "scratch_write": {"key": "note", "value": "y" * 3_000},
@@ -196,13 +200,13 @@ def small_disk(folder: Path, size: str = "4m") -> Iterator[Path]:
 
 
 @contextmanager
-def filled(folder: Path) -> Iterator[None]:
-    """There is not a byte left."""
+def filled(folder: Path, *, leave: int = 0) -> Iterator[None]:
+    """There are only so many bytes left on the disk."""
     filler = os.open(folder / "filler", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     try:
-        while True:
+        while shutil.disk_usage(folder).free > leave:
             os.write(filler, b"x" * 4_096)
-    except OSError:
+    finally:
         os.close(filler)
     yield
     (folder / "filler").unlink()

@@ -83,12 +83,13 @@ async def test_on_a_full_disk_reads_go_on_and_with_room_again_everything_does(
 
 
 async def test_a_commit_for_which_there_is_no_room_is_taken_back_whole(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", "1m") as disk:
+    with small_disk(tmp_path / "disk") as disk:
         async with open_kit(disk / "scratch.db") as kit:
             before = await kit.store.stats()
-            outcomes = await asyncio.gather(
-                *(kit.run.write(f"big-{number}", "x" * 300_000) for number in range(8)), return_exceptions=True
-            )
+            with filled(disk, leave=1_500_000):
+                outcomes = await asyncio.gather(
+                    *(kit.run.write(f"big-{number}", "x" * 300_000) for number in range(8)), return_exceptions=True
+                )
             assert {type(outcome) for outcome in outcomes} == {StoreFull}
             assert (await kit.store.stats()).live == before.live
             await all_is_well(kit)

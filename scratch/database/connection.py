@@ -312,6 +312,8 @@ def _prepare_schema(connection: sqlite3.Connection, path: Path) -> None:
             _check(connection, "quick_check")
         return
     if version == 0:
+        if is_check_asked_for(path):
+            raise _corrupt("somebody has emptied it")
         # only before the first table, and before WAL; afterwards they are ignored
         connection.execute("PRAGMA page_size=8192")
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
@@ -338,9 +340,13 @@ def _prepare_schema(connection: sqlite3.Connection, path: Path) -> None:
 def _check(connection: sqlite3.Connection, pragma: str) -> None:
     (found,) = connection.execute(f"PRAGMA {pragma}(1)").fetchone()
     if found != "ok":
-        error = sqlite3.DatabaseError(found)
-        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-        raise error
+        raise _corrupt(found)
+
+
+def _corrupt(what: str) -> sqlite3.DatabaseError:
+    error = sqlite3.DatabaseError(what)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
 
 
 def schema_text() -> str:
