@@ -103,7 +103,7 @@ class StoreFull(StoreError):
 
 
 class StoreMissing(StoreError):
-    """There is no store at that path and none was to be made; or it was deleted, moved or replaced while it was open."""
+    """There is no store at that path and none was to be made, or its file was taken away while it was open."""
 
     code = "store_missing"
 

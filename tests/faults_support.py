@@ -8,10 +8,11 @@ import json
 import logging
 import os
 import shutil
+import sqlite3
 import subprocess
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ class Kit:
 
 
 @asynccontextmanager
-async def open_kit(path: Path, clock: Clock | None = None) -> AsyncIterator[Kit]:
+async def open_kit(path: Path, clock: Callable[[], float] | None = None) -> AsyncIterator[Kit]:
     async with ScratchStore.open(path, clock=clock or Clock()) as store:
         yield await fill(store)
 
@@ -101,12 +102,12 @@ FIGURES: Mapping[str, Verb] = {
     "dry run": lambda kit: kit.store.sweep(dry_run=True),
 }
 
-TOOL_WRITES: Mapping[str, dict[str, object]] = {
+TOOL_WRITES: dict[str, dict[str, object]] = {
     "scratch_write": {"key": "note", "value": "y" * 3_000},
     "scratch_delete": {"key": "note-2"},
     "write_artifact": {"filename": "plan.md", "content": "y" * 3_000},
 }
-TOOL_READS: Mapping[str, dict[str, object]] = {
+TOOL_READS: dict[str, dict[str, object]] = {
     "read_handle": {},
     "head": {"lines": 1},
     "slice": {"start": 1, "end": 1},
@@ -183,7 +184,15 @@ async def all_is_well(kit: Kit) -> None:
     assert (await kit.store.check()).problems == ()
 
 
-# --- disks
+# --- locks and disks
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        yield
+        other.execute("ROLLBACK")
 
 
 @contextmanager
@@ -210,6 +219,13 @@ def filled(folder: Path, *, leave: int = 0) -> Iterator[None]:
         os.close(filler)
     yield
     (folder / "filler").unlink()
+
+
+@contextmanager
+def read_only_disk(folder: Path) -> Iterator[None]:
+    subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+    yield
+    subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
 
 
 # --- cancelling

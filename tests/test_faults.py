@@ -1,4 +1,4 @@
-"""What every verb does when something is wrong under an open store: named errors, results kept, and on it goes after."""
+"""What every verb does when something is wrong under an open store: named errors, results kept, and on it goes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import shutil
 import sqlite3
 import threading
 import warnings
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Coroutine
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from tests.faults_support import (
     all_is_well,
     fill,
     filled,
+    locked,
     open_kit,
     refuses,
     results_are_kept,
@@ -105,7 +106,7 @@ async def test_a_checkpoint_for_which_there_is_no_room_is_made_up_for_later(tmp_
 
 
 async def test_a_sweep_frees_space_on_a_full_disk(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", "8m") as disk:
+    with small_disk(tmp_path / "disk", "32m") as disk:
         path, clock = disk / "scratch.db", Clock()
         async with open_kit(path, clock) as kit:
             for number in range(100):
@@ -143,14 +144,6 @@ async def test_a_store_at_its_page_limit_can_be_swept_and_goes_on(path: Path, ca
 
 
 # --- locks
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        yield
-        other.execute("ROLLBACK")
 
 
 async def test_while_another_process_keeps_the_lock_reads_go_on(

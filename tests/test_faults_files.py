@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from scratch import (
     ForeignDatabase,
-    SchemaTooNew,
-    ScratchError,
+    HandleNotFound,
+    NoteNotFound,
+    RunNotFound,
     ScratchStore,
-    StoreBusy,
     StoreCorrupt,
     StoreError,
     StoreFull,
     StoreReadOnly,
 )
-from scratch.cli.main import cli
 from scratch.database import connection as opening
 from tests.faults_support import (
     FIGURES,
@@ -42,13 +37,12 @@ from tests.faults_support import (
     fill,
     filled,
     open_kit,
-    results_are_kept,
+    read_only_disk,
     small_disk,
 )
 from tests.support import query
 
 PAGE = 8_192
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def root_page(path: Path, name: str) -> int:
@@ -101,13 +95,11 @@ async def works_or_raises(kit: Kit, expected: type[StoreError]) -> int:
     """How many verbs found that something is wrong. None says anything else."""
     found = 0
     for verb in {**READS, **FIGURES, **WRITES}.values():
-        try:
-            await verb(kit)
-        except expected as error:
-            assert isinstance(error.__cause__, sqlite3.DatabaseError)
-            found += 1
-        except ScratchError as error:
-            assert error.code in ("handle_not_found", "note_not_found", "run_not_found")
+        with suppress(HandleNotFound, NoteNotFound, RunNotFound):
+            try:
+                await verb(kit)
+            except expected:
+                found += 1
     for tool in {**TOOL_READS, **TOOL_WRITES}:
         answer = await call(kit, tool)
         assert "internal_error" not in answer, (tool, answer)
@@ -215,13 +207,6 @@ async def test_a_file_that_was_put_beside_an_old_log_is_whole_or_set_aside(
 # --- opening
 
 
-@contextmanager
-def read_only_disk(folder: Path) -> Iterator[None]:
-    subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
-    yield
-    subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
-
-
 async def test_a_store_on_a_read_only_disk_can_be_read(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         async with open_kit(disk / "scratch.db") as kit:
@@ -270,36 +255,3 @@ async def test_a_disk_without_room_for_one_more_file_is_store_full(tmp_path: Pat
             await ScratchStore.open(disk / "scratch.db")
         with pytest.raises(StoreFull):
             await ScratchStore.open(disk / "folder" / "scratch.db")
-
-
-# --- the commands
-
-
-def foreign(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE theirs (x)")
-    path.chmod(0o600)
-
-
-def newer(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version=2")
-
-
-COMMANDS = {
-    "list run-42": True,
-    "runs": True,
-    "show run-42 note": True,
-    "find run-42 plan.md plan": True,
-    "stats": True,
-    "doctor": True,
-    "sweep --dry-run": True,
-    "explore run-42 plan.md head": True,
-    "export run-42 --to {out}": True,
-    "backup {copy}": True,
-    "sweep": False,
-    "put --run run-42": False,
-    "note --run run-42 key value": False,
-    "rm run-42 note": False,
-}
-"""Each with whether it only reads."""

@@ -152,7 +152,7 @@ class Engine:
         return await self.upkeep.call(function)
 
     def _home_left(self, connection: sqlite3.Connection) -> None:
-        """Before closing: SQLite leaves the WAL of a file that was moved. Beside another file it brings old rows back."""
+        """Before closing. SQLite leaves the WAL of a file that was moved: to another file it would bring old rows."""
         try:
             self.check_home()
         except StoreMissing:

@@ -73,7 +73,9 @@ class Home:
         """
         for name, identity in self._files:
             if _identity(name) != identity:
-                msg = f"{Path(name).name} was deleted, moved or replaced under the open store; close it, and open it anew"
+                msg = (
+                    f"{Path(name).name} was deleted, moved or replaced under the open store; close it, and open it anew"
+                )
                 raise StoreMissing(msg, path=str(self._path))
 
 
