@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shutil
 import sqlite3
 import threading
 import warnings
-from collections.abc import Callable, Coroutine
-from contextlib import closing
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from scratch import (
     ScratchStore,
     StoreBusy,
     StoreClosed,
+    StoreError,
     StoreFull,
     StoreMissing,
     WrongLoop,
@@ -81,6 +83,25 @@ async def test_on_a_full_disk_reads_go_on_and_with_room_again_everything_does(
                     await kit.store.backup(tmp_path / f"copy-{os.urandom(4).hex()}.db")
                 await kit.run.write("note-3", "x")
             await all_is_well(kit)
+
+
+@contextmanager
+def no_file_may_grow_over(size: int) -> Iterator[None]:
+    """Writing over it is an error of the disk: not SQLITE_FULL, but an I/O error, as over a quota."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+async def test_where_the_disk_takes_nothing_more_reads_go_on(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with open_kit(path) as kit:
+        with no_file_may_grow_over(path.with_name("scratch.db-wal").stat().st_size):
+            await writes_are_refused_and_reads_go_on(kit, StoreError, caplog)
+            await works(kit, FIGURES)
+        await all_is_well(kit)
 
 
 async def test_a_commit_for_which_there_is_no_room_is_taken_back_whole(tmp_path: Path) -> None:

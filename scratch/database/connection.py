@@ -80,7 +80,7 @@ def store_error(error: sqlite3.Error, path: Path) -> StoreError:
             return ForeignDatabase(f"{where} is not a database file; choose another path")
         case sqlite3.SQLITE_PROTOCOL | sqlite3.SQLITE_IOERR:
             return StoreError(
-                f"{where} could not be read or locked ({error}); on a network file system choose a local path"
+                f"{where} could not be read, written or locked ({error}); on a network file system choose a local path"
             )
         case _:
             return StoreError(f"{where} could not do it: {error}")
