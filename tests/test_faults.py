@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import resource
 import shutil
@@ -98,7 +99,7 @@ def no_file_may_grow_over(size: int) -> Iterator[None]:
 
 async def test_where_the_disk_takes_nothing_more_reads_go_on(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with open_kit(path) as kit:
-        with no_file_may_grow_over(path.with_name("scratch.db-wal").stat().st_size):
+        with no_file_may_grow_over(path.stat().st_size):  # all that was written is in the log only
             await writes_are_refused_and_reads_go_on(kit, StoreError, caplog)
             await works(kit, FIGURES)
         await all_is_well(kit)
@@ -145,6 +146,26 @@ async def test_a_sweep_frees_space_on_a_full_disk(tmp_path: Path) -> None:
                 assert swept.given_back > 1_000_000
                 assert path.stat().st_size < size - 1_000_000
                 assert (await kit.run.capture(query("x" * 100_000))).decision.spill
+            await all_is_well(kit)
+
+
+@pytest.mark.parametrize("size", [1_000, 50_000, 1_000_000])
+async def test_a_store_that_fills_the_disk_by_itself_can_be_swept(tmp_path: Path, size: int) -> None:
+    with small_disk(tmp_path / "disk", "12m") as disk:
+        clock = Clock()
+        async with open_kit(disk / "scratch.db", clock) as kit:
+
+            async def write_on() -> None:
+                for number in itertools.count():
+                    await kit.run.write(f"old-{number}", "x" * size, ttl=60)
+
+            with pytest.raises(StoreFull, match="free some, or sweep"):
+                await write_on()
+            assert shutil.disk_usage(disk).free > 500_000
+            clock.advance(100)
+            swept = await kit.store.sweep()
+            assert swept.entries > 3
+            assert swept.wal_bytes == 0
             await all_is_well(kit)
 
 

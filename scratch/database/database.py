@@ -284,6 +284,10 @@ class Database:
 
         return await self._engine.maintain(step)
 
+    async def write_back(self) -> None:
+        """Write the WAL back, as far as nobody is in the way and the disk has room."""
+        await self._engine.write_back()
+
     async def truncate_wal(self) -> int:
         """Write the WAL back and cut it to nothing when nobody is in the way; return its bytes afterwards."""
 

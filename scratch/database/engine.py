@@ -29,6 +29,10 @@ RESTART_AT_BYTES = 16 * 1024 * 1024
 """From a WAL file of this size on, the next write waits until it can begin at the WAL's start again."""
 RESTART_SECONDS = 0.2
 """How long it waits for readers that stand in the way."""
+RESERVE_BYTES = 16 * 1024 * 1024
+"""Of the disk is left to others, and to the sweep: to delete anything needs room too. A sixteenth of a small disk."""
+_PLENTY_BYTES = 1024 * 1024 * 1024
+"""With more than that to spare the WAL is not looked at."""
 _READ_ONLY = "this store was opened for reading only"
 
 
@@ -136,13 +140,29 @@ class Engine:
         self._check_home()
         if self.writer is None:
             raise StoreReadOnly(_READ_ONLY)
+        if size:
+            self._check_room(size)
         try:
             return await self._commits.write(function, size)
-        except StoreFull:
-            # The WAL cannot grow. Written back it begins anew at its start, if the file itself need not grow for that.
-            with suppress(StoreFull):
-                await self.maintain(lambda connection: maintenance.checkpoint(connection, "PASSIVE"))
+        except StoreFull:  # the WAL cannot grow; written back, it can begin anew at its start
+            await self.write_back()
         return await self._commits.write(function, size)
+
+    def _check_room(self, size: int) -> None:
+        """Look whether the disk has room for a content of ``size`` bytes. Takes about 2 microseconds.
+
+        Who fills the disk to its end can neither delete anything nor write the WAL back, and is stuck.
+        """
+        try:
+            disk = os.statvfs(self.path)
+        except OSError:  # the write itself will tell
+            return
+        free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+        # it goes into the WAL, and from there, with what is there already, into the file
+        spare = free - 2 * size - min(RESERVE_BYTES, total // 16)
+        if spare < _PLENTY_BYTES and spare < maintenance.wal_bytes(self.path):
+            msg = f"no room left for the store {self.path.name}: the disk has {free:,} bytes; free some, or sweep"
+            raise StoreFull(msg, free=free)
 
     async def maintain(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Run ``function`` on the upkeep connection, outside a transaction."""
@@ -157,6 +177,11 @@ class Engine:
             self.check_home()
         except StoreMissing:
             maintenance.checkpoint(connection, "TRUNCATE")
+
+    async def write_back(self) -> None:
+        """Write the WAL back, as far as nobody is in the way and the disk has room."""
+        with suppress(StoreFull):
+            await self.maintain(lambda connection: maintenance.checkpoint(connection, "PASSIVE"))
 
     def _after_commit(self, size: int) -> None:
         """Keep the WAL small. On the loop, after each group of ``size`` bytes and before the next one.
