@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from scratch import (
     ForeignDatabase,
     HandleNotFound,
+    Kind,
     NoteNotFound,
     RunNotFound,
     ScratchStore,
@@ -24,6 +26,7 @@ from scratch import (
     StoreReadOnly,
 )
 from scratch.database import connection as opening
+from scratch.tools import Toolset
 from tests.faults_support import (
     FIGURES,
     LARGE,
@@ -38,9 +41,13 @@ from tests.faults_support import (
     filled,
     open_kit,
     read_only_disk,
+    refuses,
+    results_are_kept,
     small_disk,
+    tools_refuse,
+    works,
 )
-from tests.support import query
+from tests.support import Clock, query
 
 PAGE = 8_192
 
@@ -224,6 +231,32 @@ async def test_a_store_on_a_read_only_disk_can_be_read(tmp_path: Path) -> None:
                     await run.write("note", "x")
         async with open_kit(disk / "scratch.db") as kit:
             await all_is_well(kit)
+
+
+async def test_a_file_that_may_not_be_written_is_read_and_every_write_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folder = Path(tempfile.mkdtemp())  # where others get to, unlike tmp_path
+    path = folder / "scratch.db"
+    try:
+        async with open_kit(path):
+            pass
+        folder.chmod(0o777)
+        path.chmod(0o444)
+        if os.getuid() == 0:  # to whom rights mean nothing
+            os.seteuid(65_534)
+        async with ScratchStore.open(path, clock=Clock()) as store:
+            run = await store.run("run-42", agent_id="researcher")
+            (handle,) = await run.list(kind=Kind.HANDLE)
+            kit = Kit(store, run, Toolset(run), handle.key)
+            await refuses(kit, WRITES, StoreReadOnly)
+            await tools_refuse(kit, TOOL_WRITES, StoreReadOnly)
+            await results_are_kept(kit, StoreReadOnly, caplog)
+            await works(kit, {**READS, **FIGURES})
+    finally:
+        if os.getuid() == 0:
+            os.seteuid(0)
+        shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("leave", [0, 4_096, 16_384, 32_768, 40_960, 65_536, 98_304])

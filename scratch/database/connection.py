@@ -172,11 +172,11 @@ def _connect_all(path: Path, found: os.stat_result, secure_delete: SecureDelete)
             # begin() waits in its own way, and a checkpoint shall not wait at all
             connection.execute("PRAGMA busy_timeout=0")
         reader.execute("PRAGMA query_only=ON")
+        return Connections(writer, upkeep, reader, Home(path, found))
     except BaseException:
         for connection in opened:
             GATE.close(connection)
         raise
-    return Connections(writer, upkeep, reader, Home(path, found))
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

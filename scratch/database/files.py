@@ -63,28 +63,23 @@ class Home:
     def __init__(self, path: Path, opened: os.stat_result) -> None:
         self._path = path
         wal = side_file(path, "-wal")
-        self._files = [(str(path), (opened.st_dev, opened.st_ino)), (str(wal), _identity(str(wal)))]
+        self._files = [(str(path), opened), (str(wal), wal.stat())]
 
     def check(self) -> None:
-        """Look whether the files are still there. Takes about 5 microseconds.
+        """Look whether the files are still there. Takes a few microseconds.
 
         Raises:
             StoreMissing: one is not.
         """
-        for name, identity in self._files:
-            if _identity(name) != identity:
-                msg = (
-                    f"{Path(name).name} was deleted, moved or replaced under the open store; close it, and open it anew"
-                )
+        for name, opened in self._files:
+            try:
+                found = os.stat(name)  # noqa: PTH116 - half the time of Path.stat()
+            except OSError:
+                found = None
+            if found is None or found.st_ino != opened.st_ino or found.st_dev != opened.st_dev:
+                what = Path(name).name
+                msg = f"{what} was deleted, moved or replaced under the open store; close it, and open it anew"
                 raise StoreMissing(msg, path=str(self._path))
-
-
-def _identity(name: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(name)  # noqa: PTH116 - half the time of Path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def prepare_folder(path: Path, *, create: bool) -> None:
