@@ -70,9 +70,9 @@ class ScratchStore:
         """Open the store at ``path``: ``async with ScratchStore.open(…) as store``, or await it.
 
         Args:
-            path: The file; made (0600, a new folder 0700) when it is not there. Beside it lie ``-wal`` and ``-shm``, and
-                ``-check`` when it was found damaged in use: who opens it next looks through all of it. A damaged store is
-                set aside together with all of them, and a new one begun. Whoever replaces it replaces them, too.
+            path: The file; made (0600, a new folder 0700) when it is not there. Beside it lie ``-wal`` and ``-shm``,
+                and ``-check`` when it was found damaged in use: who opens it next looks through all of it. A damaged
+                store is set aside together with them, and a new one begun. Whoever replaces it replaces them, too.
             ttl: How long an entry lives by default: seconds or a timedelta; 1 hour.
             policy: When to spill; the default spills query, workspace and browser results over 8,192 bytes.
             max_entry_bytes: The largest content stored; 64 MiB.
