@@ -1,4 +1,4 @@
--- run-scratch, schema 1: everything the store keeps.
+-- run-scratch, schema 2: everything the store keeps.
 --
 -- This file is the whole schema and the only place where it stands: the code executes it as it is.
 -- Times are INTEGER milliseconds since the Unix epoch, UTC. Sizes are bytes. Ids and keys are text of
@@ -64,6 +64,15 @@ CREATE TABLE scratch_chunks (
     data     BLOB    NOT NULL CHECK (length(data) BETWEEN 1 AND 65536),
     PRIMARY KEY (entry_id, seq)
 ) STRICT;
+
+-- What was done with this store by all processes, added up (scratch/metrics.py says what each name stands for). Whoever
+-- has the store open adds its counts every few seconds and at close; deleting a run takes nothing away.
+CREATE TABLE counters (
+    name  TEXT    NOT NULL PRIMARY KEY,
+    value INTEGER NOT NULL   -- how often, or bytes; of "since": ms, when this table was made
+) STRICT, WITHOUT ROWID;
+
+INSERT INTO counters (name, value) VALUES ('since', CAST(strftime('%s', 'now') AS INTEGER) * 1000);
 
 -- runs.bytes, kept on every way a row can come, change or go (sweeps and cascades included).
 CREATE TRIGGER scratch_entries_added AFTER INSERT ON scratch_entries BEGIN

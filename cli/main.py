@@ -6,11 +6,11 @@ import io
 import logging
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import click
 
-from scratch.cli import demo, exploring, export, reading, tokens, upkeep, writing
 from scratch.cli.session import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -22,8 +22,43 @@ from scratch.cli.session import (
 )
 from scratch.cli.text import discard_output, escape, flush
 
+_COMMANDS = {
+    "backup": "upkeep.backup",
+    "demo": "demo.demo",
+    "doctor": "upkeep.doctor",
+    "explore": "exploring.explore",
+    "export": "export.export",
+    "find": "reading.find",
+    "list": "reading.list_entries",
+    "note": "writing.note",
+    "put": "writing.put",
+    "rm": "writing.rm",
+    "runs": "reading.runs",
+    "show": "reading.show",
+    "stats": "upkeep.stats",
+    "sweep": "upkeep.sweep",
+    "tokens": "tokens.tokens",
+    "tools": "exploring.tools",
+}
+"""Where each command is."""
+
+
+class _Group(click.Group):
+    """Imports a command when it is asked for: to import all of them takes longer than most of them run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click gives it
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, name = _COMMANDS[cmd_name].partition(".")
+        command: click.Command = getattr(import_module(f"scratch.cli.{module}"), name)
+        return command
+
 
 @click.group(
+    cls=_Group,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=examples(
         "scratch demo",
@@ -49,27 +84,6 @@ def cli(context: click.Context, db: Path) -> None:
     Exit codes: 0 fine, 1 failed, 2 misuse.
     """
     context.obj = db
-
-
-for command in (
-    reading.list_entries,
-    reading.runs,
-    reading.show,
-    reading.find,
-    writing.put,
-    writing.note,
-    writing.rm,
-    upkeep.stats,
-    upkeep.sweep,
-    upkeep.doctor,
-    upkeep.backup,
-    exploring.explore,
-    exploring.tools,
-    tokens.tokens,
-    export.export,
-    demo.demo,
-):
-    cli.add_command(command)
 
 
 def main() -> int:

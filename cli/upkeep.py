@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
-from scratch import CheckReport, ScratchStore, StoreStats, SweepReport
+from scratch import CheckReport, ScratchStore, StoreMetrics, StoreStats, SweepReport
 from scratch.cli.render import print_figures
 from scratch.cli.session import EXIT_FAILED, dry_run_option, examples, json_option, open_to_read, run
-from scratch.cli.text import counted, print_json, print_line
+from scratch.cli.text import counted, on_terminal, print_fields, print_json, print_line
 
 
-@click.command(epilog=examples("scratch stats", "scratch stats --json | jq .live_bytes"))
+@click.command(epilog=examples("scratch stats", "scratch stats --json | jq .live_bytes,.counters.spills"))
 @json_option
 @click.pass_obj
 def stats(path: Path, as_json: bool) -> None:
     """Show how much of everything there is.
 
-    Runs, entries, bytes of the file, free disk space. In a pipe each line has: name, figure, unit.
+    Runs, entries, bytes of the file, free disk space; then how often what was done with it, by all processes since the
+    store was made. In a pipe each line has: name, figure, unit.
     """
 
     async def work() -> StoreStats:
@@ -44,6 +47,34 @@ def stats(path: Path, as_json: bool) -> None:
             ("free on the disk", figures.disk_free_bytes, "bytes"),
         ]
     )
+    if on_terminal():
+        print_line("")
+        print_line(f"since {datetime.fromtimestamp(figures.counted_since / 1000, UTC):%Y-%m-%d %H:%M} UTC")
+    else:
+        print_fields("counted since", figures.counted_since, "ms")
+    print_figures(_counted(figures.counters))
+
+
+def _counted(counters: StoreMetrics) -> list[tuple[str, int, str]]:
+    def words(name: str, counts: Mapping[str, int]) -> list[tuple[str, int, str]]:
+        return [(f"{name}, {word}", counts[word], "") for word in sorted(counts)]
+
+    return [
+        ("captures", counters.captures, ""),
+        ("spills", counters.spills, ""),
+        *words("kept", counters.kept),
+        ("kept out of context", counters.bytes_kept_out, "bytes"),
+        *words("reads", counters.reads),
+        ("read back", counters.bytes_read, "bytes"),
+        *words("misses", counters.misses),
+        ("notes written", counters.note_writes, ""),
+        ("artifacts written", counters.artifacts_written, ""),
+        ("sweeps", counters.sweeps, ""),
+        ("swept entries", counters.swept_entries, ""),
+        ("swept content", counters.swept_bytes, "bytes"),
+        ("given back", counters.bytes_given_back, "bytes"),
+        *words("failures", counters.failures),
+    ]
 
 
 @click.command(epilog=examples("scratch sweep --dry-run", "scratch sweep"))

@@ -1,5 +1,7 @@
 """A scratch store for the runs of agents: large tool results stay out of the context and can be read back."""
 
+from typing import TYPE_CHECKING, Any
+
 from scratch.budget import ContextBudget, ScratchpadUsage
 from scratch.capturing import Captured
 from scratch.database import CheckReport, StoreStats
@@ -25,6 +27,7 @@ from scratch.errors import (
     WrongLoop,
     WrongProcess,
 )
+from scratch.metrics import StoreMetrics
 from scratch.run import RunScratch
 from scratch.spill import (
     SPILL_THRESHOLD_BYTES,
@@ -37,8 +40,10 @@ from scratch.spill import (
 )
 from scratch.store import DEFAULT_TTL, ScratchStore
 from scratch.sweeper.sweep import SweepReport
-from scratch.tokens import TokenCounter
 from scratch.windows import Matches, MatchWindow, Window
+
+if TYPE_CHECKING:
+    from scratch.tokens import TokenCounter
 
 __all__ = [
     "DEFAULT_TTL",
@@ -72,6 +77,7 @@ __all__ = [
     "StoreCorrupt",
     "StoreError",
     "StoreFull",
+    "StoreMetrics",
     "StoreMissing",
     "StoreReadOnly",
     "StoreStats",
@@ -85,3 +91,13 @@ __all__ = [
     "WrongProcess",
     "should_spill",
 ]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module's names are of any type
+    """Import TokenCounter when it is asked for; see :mod:`scratch.tokens`."""
+    if name == "TokenCounter":
+        from scratch.tokens import TokenCounter  # noqa: PLC0415
+
+        return TokenCounter
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 
 from scratch.errors import InvalidArgument
 from scratch.jsontext import dumps
@@ -34,6 +33,8 @@ class ContextBudget:
     """
 
     def __init__(self, context_window: int, *, safety_margin: float = SAFETY_MARGIN) -> None:
+        from fractions import Fraction  # noqa: PLC0415 - brings decimal numbers; not everybody has a budget
+
         window = check_count(context_window, "context_window", least=1)
         # as it is written: the double nearest to 0.2 is a little more, and would leave 799 of 1,000
         margin = Fraction(str(check_margin(safety_margin, "safety_margin")))

@@ -17,6 +17,8 @@ PIECE = 256 * 1024
 """Characters or bytes handled in one step."""
 _BLOCK = 8 * PIECE
 """Characters joined in one step."""
+AT_ONCE = 1024 * 1024
+"""Characters or bytes that need no thread: what is done with them takes a few milliseconds at most."""
 
 TEXT = "text/plain"
 JSON = "application/json"
@@ -36,16 +38,20 @@ class Content:
     media_type: str
     value: object = field(default=None, repr=False, compare=False)
     """What JSON was made from, where it was: tells its shape without a parse."""
+    encoded: bytes | None = field(default=None, repr=False, compare=False)
+    """The stored bytes of a text that is not long: then they are made once."""
 
     def pieces(self) -> Iterator[bytes | memoryview]:
         """The stored bytes in order, each piece at most 1 MiB."""
-        if isinstance(self.body, bytes):
-            view = memoryview(self.body)
+        data = self.body if isinstance(self.body, bytes) else self.encoded
+        if data is not None:
+            view = memoryview(data)
             for start in range(0, len(view), PIECE):
                 yield view[start : start + PIECE]
-        else:
-            for start in range(0, len(self.body), PIECE):
-                yield self.body[start : start + PIECE].encode("utf-8", "surrogatepass")
+            return
+        assert isinstance(self.body, str)
+        for start in range(0, len(self.body), PIECE):
+            yield self.body[start : start + PIECE].encode("utf-8", "surrogatepass")
 
     def text(self) -> str:
         """All of it as text for a context; bytes that are not UTF-8 as base64."""
@@ -74,9 +80,9 @@ class Content:
 def is_heavy(value: object) -> bool:
     """Whether :func:`read_content` should be called in a thread."""
     if isinstance(value, str):
-        return len(value) > PIECE
+        return len(value) > AT_ONCE
     if isinstance(value, bytes | bytearray | memoryview):
-        return len(value) > PIECE
+        return len(value) > AT_ONCE
     return not is_light(value)
 
 
@@ -91,12 +97,18 @@ def read_content(value: object) -> Content:
     """
     if isinstance(value, str):
         text = str.__str__(value)  # frees a subclass of its overridden methods
-        return Content(text, _utf8_size(text), TEXT)
+        return _text_content(text, TEXT)
     if isinstance(value, bytes | bytearray | memoryview):
         data = bytes(value)
         return Content(data, len(data), TEXT if _is_utf8(data) else BINARY)
-    text = _joined(dumps_in_pieces(value))
-    return Content(text, _utf8_size(text), JSON, value)
+    return _text_content(_joined(dumps_in_pieces(value)), JSON, value)
+
+
+def _text_content(text: str, media_type: str, value: object = None) -> Content:
+    if len(text) <= AT_ONCE:
+        encoded = text.encode("utf-8", "surrogatepass")
+        return Content(text, len(encoded), media_type, value, encoded)
+    return Content(text, _utf8_size(text), media_type, value)
 
 
 def _joined(pieces: Iterable[str]) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from random import SystemRandom
 
 from scratch.errors import InvalidArgument
 
@@ -14,6 +14,7 @@ MAX_KEY_BYTES = 256
 MAX_NOTE_BYTES = 1024 * 1024
 
 _HANDLE_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # no 0/o, 1/l/i: models and people copy handles
+_RANDOM = SystemRandom()
 _HANDLE = re.compile(f"r_[{_HANDLE_ALPHABET}]{{12}}")
 
 
@@ -105,7 +106,7 @@ def decode_text(data: bytes) -> str:
 
 def new_handle() -> str:
     """A handle that nobody guesses: 12 of 31 letters and digits, about 59 bits."""
-    number = secrets.randbelow(len(_HANDLE_ALPHABET) ** 12)
+    number = _RANDOM.randrange(len(_HANDLE_ALPHABET) ** 12)
     letters = []
     for _ in range(12):
         number, index = divmod(number, len(_HANDLE_ALPHABET))

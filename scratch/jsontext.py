@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+_COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_SPACED = json.JSONEncoder(ensure_ascii=False)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ARRAYS = (list, tuple, set, frozenset)
 """What becomes an array."""
@@ -32,8 +34,7 @@ def dumps(value: object, *, compact: bool = True) -> str:
     Non-ASCII text stays as it is; a lone surrogate, which no client can encode, is written as its escape,
     so that the text reads back to the same value.
     """
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":") if compact else None)
-    return encodable(text)
+    return encodable((_COMPACT if compact else _SPACED).encode(value))
 
 
 def encodable(json_text: str) -> str:

@@ -6,8 +6,9 @@ cost six. So neither the preview nor the stub can grow over its limit, whatever 
 
 from __future__ import annotations
 
-import json
 import re
+from bisect import bisect_right
+from json import JSONEncoder
 
 from scratch.content import BINARY, Content
 from scratch.shape import json_shape, text_shape
@@ -21,10 +22,11 @@ _SHAPE_ROOM = 160
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _DATA_URI = re.compile(r"data:[\w.+/\\-]{1,80}(?:;[\w=.-]{1,40})*;base64,[A-Za-z0-9+/_=\\-]{16,}")
 _BASE64_LETTERS = (re.compile("[0-9]"), re.compile("[A-Z]"), re.compile("[a-z]"))
-_PLAIN = re.compile(r"[ !#-\[\]-~]+")
 _BASE64_RUN = re.compile(r"[A-Za-z0-9+/_-]{160,}={0,2}")
+_HALF_RUN = re.compile(r"[A-Za-z0-9+/_-]{80}")
 _BASE64_REST = re.compile(r"\A[A-Za-z0-9+/_=\\-]{16,}")
 _LEFT_OUT = "[base64 left out]"
+_encode = JSONEncoder(ensure_ascii=False).encode
 
 
 def make_preview(content: Content, *, limit: int = MAX_PREVIEW_BYTES, already_truncated: bool = False) -> str:
@@ -53,7 +55,7 @@ def make_preview(content: Content, *, limit: int = MAX_PREVIEW_BYTES, already_tr
 
 def cost(text: str) -> int:
     """Bytes of ``text`` inside a JSON string."""
-    return len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace")) - 2
+    return len(_encode(text).encode("utf-8", "replace")) - 2
 
 
 def _shape_line(shape: str, limit: int) -> str:
@@ -66,6 +68,8 @@ def _shape_line(shape: str, limit: int) -> str:
 
 def _whole(content: Content, limit: int) -> str | None:
     """All of the content, when it takes at most ``limit``."""
+    if len(content.body) > _SAMPLE:
+        return None
     sample = content.head(_SAMPLE)
     if len(sample.encode("utf-8", "surrogatepass")) != content.size:
         return None
@@ -93,9 +97,11 @@ def _head_and_tail(content: Content, limit: int) -> str:
 
 def _clean(sample: str) -> str:
     """Without base64, which tells a reader nothing, and without lone surrogates, which no client can encode."""
-    sample = _DATA_URI.sub(lambda uri: f"{uri[0].partition(',')[0]},{_LEFT_OUT}", sample)
-    sample = _BASE64_RUN.sub(lambda run: _LEFT_OUT if _is_base64(run[0]) else run[0], sample)
-    return _SURROGATES.sub("\ufffd", sample)
+    if "base64" in sample:
+        sample = _DATA_URI.sub(lambda uri: f"{uri[0].partition(',')[0]},{_LEFT_OUT}", sample)
+    if any(_HALF_RUN.match(sample, start) for start in range(0, len(sample), 80)):  # every run of 160 has one of these
+        sample = _BASE64_RUN.sub(lambda run: _LEFT_OUT if _is_base64(run[0]) else run[0], sample)
+    return sample if sample.isascii() else _SURROGATES.sub("\ufffd", sample)
 
 
 def _is_base64(run: str) -> bool:
@@ -104,16 +110,11 @@ def _is_base64(run: str) -> bool:
 
 def _take(text: str, limit: int) -> tuple[str, int]:
     """The longest start of ``text`` that costs at most ``limit``, and what it costs."""
-    used = index = 0
-    while index < len(text) and used < limit:
-        plain = _PLAIN.match(text, index, index + limit - used)
-        if plain is not None:  # a byte a character
-            used += plain.end() - index
-            index = plain.end()
-            continue
-        step = cost(text[index])
-        if used + step > limit:
-            break
-        used += step
-        index += 1
-    return text[:index], used
+    text = text[: max(limit, 0)]  # a character costs a byte at least
+    used = cost(text)
+    if used > limit:  # and six at the most
+        over = used - limit
+        ends = range(max(0, len(text) - over), len(text) - over // 6 + 1)
+        text = text[: ends[bisect_right(ends, limit, key=lambda end: cost(text[:end])) - 1]]
+        used = cost(text)
+    return text, used

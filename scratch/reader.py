@@ -23,6 +23,7 @@ class Reader:
 
     def __init__(self, database: Database, scope: Scope, clock: Clock) -> None:
         self._database = database
+        self._counters = database.counters
         self._scope = scope
         self._clock = clock
 
@@ -34,7 +35,7 @@ class Reader:
         try:
             name = check_name(name, "handle")
         except InvalidArgument:
-            raise not_found(name) from None
+            raise self._counters.missed(not_found(name)) from None
         return (Kind.HANDLE if looks_like_handle(name) else Kind.ARTIFACT), name
 
     async def window(self, name: object, offset: int, length: int, note: str | None) -> Window:
@@ -45,11 +46,13 @@ class Reader:
             self._scope, *target, self._now(), start, offset + length + windows.MARGIN
         )
         if found is None:
-            raise not_found(target[1])
+            raise self._counters.missed(not_found(target[1]))
         size, media_type, data = found
-        return windows.cut_window(
+        window = windows.cut_window(
             data, start, offset=offset, length=length, size=size, binary=media_type == BINARY, note=note
         )
+        self._counters.read("window", window.end - window.offset)
+        return window
 
     async def matches(
         self,
@@ -80,8 +83,9 @@ class Reader:
             found = await self._search(info, search, context, max_windows, note, now)
             # it can be deleted at any time while it is searched, and an artifact be replaced
             if found is not None and (info.kind is Kind.HANDLE or await self._is_current(info)):
+                self._counters.read("matches", sum(window.end - window.offset for window in found.windows))
                 return found
-        raise not_found(target[1])
+        raise self._counters.missed(not_found(target[1]))
 
     async def _search(
         self, info: EntryInfo, search: MatchScan, context: int, max_windows: int, note: str | None, now: int
@@ -125,7 +129,7 @@ class Reader:
         """
         info = await self._database.get_info(self._scope, *self._target(name), self._now())
         if info is None:
-            raise not_found(name)
+            raise self._counters.missed(not_found(name))
         return info
 
     async def pieces(self, info: EntryInfo) -> AsyncGenerator[bytes, None]:
@@ -139,11 +143,11 @@ class Reader:
                 self._scope, info.kind, info.key, self._now(), start, start + _PIECE
             )
             if found is None or found[0] != info.size:
-                raise not_found(info.key)
+                raise self._counters.missed(not_found(info.key))
             yield found[2]
         # two versions can be of one size, and the pieces of both
         if info.kind is not Kind.HANDLE and not await self._is_current(info):
-            raise not_found(info.key)
+            raise self._counters.missed(not_found(info.key))
 
 
 def not_found(name: object) -> HandleNotFound:

@@ -73,6 +73,8 @@ class RunScratch:
         self._database = database
         self._scope = scope
         self._settings = settings
+        self.counters = database.counters
+        """What the store counts, for the layers above."""
         self._reader = Reader(database, scope, settings.clock)
 
     @property
@@ -150,6 +152,7 @@ class RunScratch:
         except Exception:
             logger.exception("a result of tool %r was kept in context: it has no text form", observation.tool)
             decision = SpillDecision(spill=False, reason="not_serializable")
+            self.counters.captured(decision.reason)
             return Captured(last_resort(observation.content), None, decision, observation)
         try:
             if self.policy.token_threshold(observation.tool_name) is None:
@@ -159,7 +162,9 @@ class RunScratch:
             decision = prepared.decision
             if prepared.stub is not None:
                 await self._insert(observation, content, prepared.stub, prepared.tokens, now, expires)
-                return Captured(prepared.stub.to_json(), prepared.stub.handle, decision, observation)
+                stub = prepared.stub.to_json()
+                self.counters.captured(decision.reason, content.size - len(stub.encode("utf-8", "surrogatepass")))
+                return Captured(stub, prepared.stub.handle, decision, observation)
         except Exception:
             logger.exception(
                 "a result of tool %r (%s bytes) could not be stored and was kept in context: run %r, agent %r",
@@ -169,6 +174,7 @@ class RunScratch:
                 self.agent_id,
             )
             decision = SpillDecision(spill=False, reason="store_failed")
+        self.counters.captured(decision.reason)
         text = await off_loop_if_heavy(content.body, content.text)
         return Captured(text, None, decision, observation)
 
@@ -308,7 +314,10 @@ class RunScratch:
         except Exception as error:
             msg = f"an artifact is text, bytes or what JSON can express: {error}"
             raise InvalidArgument(msg, argument="value") from error
-        return await self._database.write_artifact(new, self._settings.limits, replace=replace)
+        version = await self._database.write_artifact(new, self._settings.limits, replace=replace)
+        if version is not None:
+            self.counters.values["artifacts_written"] += 1
+        return version
 
     # --- notes
 
@@ -352,9 +361,11 @@ class RunScratch:
         def longer(info: EntryInfo, held: bytes) -> NewEntry:
             return self._note(key, joined(info, held, content), now, max(info.expires_at, expires))
 
-        return await self._database.write_note(
+        version = await self._database.write_note(
             new, self._settings.limits, if_version=if_version, append_to=longer if append else None
         )
+        self.counters.values["note_writes"] += 1
+        return version
 
     def _note(self, key: str, content: Content, now: int, expires: int) -> NewEntry:
         if content.size > MAX_NOTE_BYTES:
@@ -382,8 +393,10 @@ class RunScratch:
         key = check_note_key(key)
         found = await self._database.get_entry(self._scope, Kind.NOTE, key, self._now())
         if found is None:
-            raise _no_note(key)
-        return Entry(*found)
+            raise self.counters.missed(_no_note(key))
+        entry = Entry(*found)
+        self.counters.read("note", len(entry.content))
+        return entry
 
     async def list(
         self, *, prefix: str = "", limit: int = 100, after: str = "", kind: Kind = Kind.NOTE
@@ -432,7 +445,7 @@ class RunScratch:
         now = self._now()
         expires = await self._database.renew(self._scope, key, now, self._expiry(now, ttl, None))
         if expires is None:
-            raise not_found(key) if is_handle else _no_note(key)
+            raise self.counters.missed(not_found(key) if is_handle else _no_note(key))
         return datetime.fromtimestamp(expires / 1000, UTC)
 
 

@@ -17,6 +17,7 @@ from scratch.clock import Clock, now_ms, system_clock, ttl_seconds
 from scratch.database import CheckReport, Database, Limits, SecureDelete, StoreStats
 from scratch.entries import EntryInfo, RunInfo, Scope, check_name
 from scratch.errors import InvalidArgument, RunNotFound
+from scratch.metrics import StoreMetrics
 from scratch.run import RunScratch, RunSettings
 from scratch.spill import SpillPolicy
 from scratch.sweeper.sweep import BATCH_ENTRIES, SweepReport, sweep
@@ -144,7 +145,7 @@ class ScratchStore:
             await self._database.register(scope, self._now())
         elif not await self._database.is_registered(scope):
             msg = f"there is no run {run_id!r} with agent {agent_id!r} in this store"
-            raise RunNotFound(msg, run_id=run_id, agent_id=agent_id)
+            raise self._database.counters.missed(RunNotFound(msg, run_id=run_id, agent_id=agent_id))
         return RunScratch(self._database, scope, self._settings)
 
     async def list_runs(self) -> list[RunInfo]:
@@ -159,7 +160,7 @@ class ScratchStore:
         """
         if not await self._database.complete_run(check_name(run_id, "run_id"), self._now()):
             msg = f"there is no run {run_id!r} in this store"
-            raise RunNotFound(msg, run_id=run_id)
+            raise self._database.counters.missed(RunNotFound(msg, run_id=run_id))
         self._settings.usage.close(run_id)
 
     async def delete_run(self, run_id: str) -> bool:
@@ -185,7 +186,7 @@ class ScratchStore:
         found = await self._database.list_run(run_id, self._now())
         if not found and not await self._database.run_exists(run_id):
             msg = f"there is no run {run_id!r} in this store"
-            raise RunNotFound(msg, run_id=run_id)
+            raise self._database.counters.missed(RunNotFound(msg, run_id=run_id))
         return found
 
     # --- upkeep
@@ -209,6 +210,13 @@ class ScratchStore:
     async def stats(self) -> StoreStats:
         """How much of everything there is."""
         return await self._database.stats(self._now())
+
+    def metrics(self) -> StoreMetrics:
+        """What was done with this store since it was opened here, counted. No I/O; from any thread, closed or not.
+
+        :meth:`stats` has the counters of the file, to which every process that writes adds its own.
+        """
+        return self._database.counters.snapshot()
 
     async def backup(self, target: str | os.PathLike[str]) -> None:
         """Write a consistent, compact copy (0600) to ``target``; other processes may go on writing.

@@ -86,5 +86,8 @@ async def sweep(
     while step := await database.give_back_step():
         given_back += step
         await asyncio.sleep(pause)
+    database.counters.values["sweeps"] += 1
+    if batches or given_back:  # else no lock is taken; and before the WAL is cut, or it would grow again
+        await database.save_counts()
     wal = await database.truncate_wal()
     return SweepReport(entries, size, batches, given_back, wal, time.monotonic() - started)

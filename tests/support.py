@@ -5,7 +5,10 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import click
+
 from scratch import Observation, RunScratch
+from scratch.cli.main import cli
 
 
 class Clock:
@@ -67,3 +70,10 @@ def count_entries(path: Path) -> int:
     (entries,) = connection.execute("SELECT count(*) FROM scratch_entries").fetchone()
     connection.close()
     return int(entries)
+
+
+def cli_commands() -> dict[str, click.Command]:
+    """Every command of ``scratch`` by name."""
+    context = click.Context(cli)
+    found = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    return {name: command for name, command in found.items() if command is not None}

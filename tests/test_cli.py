@@ -29,9 +29,10 @@ from scratch.cli.main import cli
 from scratch.cli.render import duration
 from scratch.cli.session import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISUSE, EXIT_OK, default_path
 from scratch.cli.text import escape, escape_block
-from tests.support import Clock, add_expired, count_entries
+from tests.support import Clock, add_expired, cli_commands, count_entries
 
 ROOT = Path(__file__).resolve().parent.parent
+COMMANDS = cli_commands()
 COMMAND = [sys.executable, "-m", "scratch.cli.main"]
 READING = ("list", "runs", "show", "find", "stats", "doctor")
 CONTROL = "\x1b[2J\x1b]0;x\x07 \x9b31m \x7f \u202eabc\u2066 \r\n"
@@ -112,9 +113,9 @@ def folder_state(folder: Path) -> dict[str, tuple[int, int, str]]:
 # --- help
 
 
-@pytest.mark.parametrize("name", [None, *cli.commands])
+@pytest.mark.parametrize("name", [None, *COMMANDS])
 def test_every_command_has_help_with_an_example(name: str | None) -> None:
-    command: click.Command = cli if name is None else cli.commands[name]
+    command: click.Command = cli if name is None else COMMANDS[name]
     help_text = CliRunner().invoke(cli, [*([name] if name else []), "--help"]).stdout
     assert command.help
     examples = help_text.partition("\n  Examples:\n")[2]
@@ -123,9 +124,9 @@ def test_every_command_has_help_with_an_example(name: str | None) -> None:
         assert not isinstance(parameter, click.Option) or parameter.help, parameter.name
 
 
-@pytest.mark.parametrize("name", sorted(cli.commands))
+@pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_example_in_the_help_can_be_parsed(name: str) -> None:
-    epilog = cli.commands[name].epilog or ""
+    epilog = COMMANDS[name].epilog or ""
     lines = [line.strip() for line in epilog.splitlines() if "scratch" in line]
     assert lines
     for line in lines:
@@ -134,7 +135,7 @@ def test_every_example_in_the_help_can_be_parsed(name: str) -> None:
             if not words or words[0] != "scratch":
                 continue
             arguments = words[3:] if words[1] == "--db" else words[1:]
-            cli.commands[arguments[0]].make_context(arguments[0], arguments[1:], obj=Path("x"))
+            COMMANDS[arguments[0]].make_context(arguments[0], arguments[1:], obj=Path("x"))
 
 
 def test_help_touches_no_disk(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scratch import content as module
-from scratch.content import BINARY, JSON, PIECE, TEXT, Content, is_heavy, read_content
+from scratch.content import AT_ONCE, BINARY, JSON, PIECE, TEXT, Content, is_heavy, read_content
 
 texts = st.text(st.one_of(st.characters(), st.sampled_from("\r\n\x00\u2028é日😀\ud835\udc00")), max_size=60)
 
@@ -178,11 +178,11 @@ def test_what_has_no_text_form_raises() -> None:  # C156
 @pytest.mark.parametrize(
     ("value", "heavy"),
     [
-        ("x" * PIECE, False),
-        ("x" * (PIECE + 1), True),
-        (b"x" * PIECE, False),
-        (bytearray(PIECE + 1), True),
-        (memoryview(bytes(PIECE + 1)), True),
+        ("x" * AT_ONCE, False),
+        ("x" * (AT_ONCE + 1), True),
+        (b"x" * AT_ONCE, False),
+        (bytearray(AT_ONCE + 1), True),
+        (memoryview(bytes(AT_ONCE + 1)), True),
         ([1, 2, 3], False),
         (list(range(5_000)), True),
         ({"log": "x" * PIECE}, True),

@@ -66,6 +66,9 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+NEWER = opening.SCHEMA_VERSION + 1
+
+
 async def make_store(path: Path, notes: int = 3) -> None:
     """A closed store with some notes of 10,000 bytes."""
     async with ScratchStore.open(path) as store:
@@ -464,12 +467,12 @@ async def test_somebody_elses_damaged_database_is_not_set_aside(path: Path) -> N
 
 async def test_a_newer_schema_is_refused_and_untouched(path: Path) -> None:
     await make_store(path)
-    sql(path, "PRAGMA user_version=2")
+    sql(path, f"PRAGMA user_version={NEWER}")
     before = path.read_bytes()
     for read_only in (False, True):
-        with pytest.raises(SchemaTooNew, match=r"schema 2.*newer run-scratch.*knows 1") as caught:
+        with pytest.raises(SchemaTooNew, match=rf"schema {NEWER}.*newer run-scratch.*knows {NEWER - 1}") as caught:
             await ScratchStore.open(path, read_only=read_only)
-        assert caught.value.data == {"schema": 2, "known": 1}
+        assert caught.value.data == {"schema": NEWER, "known": NEWER - 1}
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
 
@@ -496,12 +499,12 @@ def test_there_is_a_migration_from_every_earlier_schema() -> None:
 async def test_an_older_schema_is_migrated_step_by_step(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await make_store(path)
     steps = {
-        1: "ALTER TABLE runs ADD COLUMN colour TEXT;\n-- a comment;\nUPDATE runs\nSET colour = 'red';\n",
-        2: "CREATE TABLE more (x TEXT) STRICT",  # without its semicolon
+        NEWER - 1: "ALTER TABLE runs ADD COLUMN colour TEXT;\n-- a comment;\nUPDATE runs\nSET colour = 'red';\n",
+        NEWER: "CREATE TABLE more (x TEXT) STRICT",  # without its semicolon
     }
     monkeypatch.setattr(opening, "MIGRATIONS", steps)
-    monkeypatch.setattr(opening, "SCHEMA_VERSION", 3)
-    with pytest.raises(StoreError, match="schema 1"):
+    monkeypatch.setattr(opening, "SCHEMA_VERSION", NEWER + 1)
+    with pytest.raises(StoreError, match=f"schema {NEWER - 1}"):
         await ScratchStore.open(path, read_only=True)
     async with ScratchStore.open(path) as store:
         run = await store.run("run-42", agent_id="researcher")
@@ -509,17 +512,17 @@ async def test_an_older_schema_is_migrated_step_by_step(path: Path, monkeypatch:
         assert (await store.check()).problems == ()
     assert sql(path, "SELECT colour FROM runs") == [("red",)]
     assert sql(path, "SELECT count(*) FROM more") == [(0,)]
-    assert sql(path, "PRAGMA user_version") == [(3,)]
+    assert sql(path, "PRAGMA user_version") == [(NEWER + 1,)]
 
 
 async def test_a_migration_that_fails_leaves_the_old_schema(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await make_store(path)
-    monkeypatch.setattr(opening, "MIGRATIONS", {1: "ALTER TABLE runs ADD COLUMN x TEXT;\nALTER TABLE no ADD y;\n"})
-    monkeypatch.setattr(opening, "SCHEMA_VERSION", 2)
+    monkeypatch.setattr(opening, "MIGRATIONS", {NEWER - 1: "ALTER TABLE runs ADD x TEXT;\nALTER TABLE no ADD y;\n"})
+    monkeypatch.setattr(opening, "SCHEMA_VERSION", NEWER)
     with pytest.raises(StoreError, match="no such table"):
         await ScratchStore.open(path)
     monkeypatch.undo()
-    assert sql(path, "PRAGMA user_version") == [(1,)]
+    assert sql(path, "PRAGMA user_version") == [(NEWER - 1,)]
     assert "x" not in [row[1] for row in sql(path, "PRAGMA table_info(runs)")]
     async with ScratchStore.open(path) as store:
         assert (await store.check()).problems == ()

@@ -71,7 +71,7 @@ def test_every_command_says_in_one_line_why_a_file_is_refused(tmp_path: Path, pa
         case "newer":
             make_store(path)
             with closing(sqlite3.connect(path)) as connection:
-                connection.execute("PRAGMA user_version=2")
+                connection.execute("PRAGMA user_version=99")
         case "text":
             path.write_text("no database\n" * 1_000)
         case "a link":
@@ -118,7 +118,7 @@ def test_the_daemon_tells_each_fault_in_a_line_and_sweeps_the_others(tmp_path: P
     for path in (good, newer, damaged):
         make_store(path)
     with closing(sqlite3.connect(newer)) as connection:
-        connection.execute("PRAGMA user_version=2")
+        connection.execute("PRAGMA user_version=99")
     with damaged.open("r+b") as file:
         file.seek(8_192)
         file.write(b"\xff" * 8_192)

@@ -31,7 +31,9 @@ def test_the_package_links_to_the_top_level(name: str) -> None:
     assert target.exists(), f"scratch/{name} points to {target}, and nothing is there"
 
 
-@pytest.mark.parametrize("name", ["apscheduler", "click", "re2", "rich", "sentencepiece", "tiktoken", "toktok"])
+@pytest.mark.parametrize(
+    "name", ["apscheduler", "click", "opentelemetry", "re2", "rich", "sentencepiece", "tiktoken", "toktok"]
+)
 def test_importing_scratch_does_not_load(name: str) -> None:
     # a fresh interpreter: here in the test process other tests have loaded them already
     program = "import sys, scratch; print(sys.argv[1] in sys.modules)"

@@ -13,12 +13,12 @@ from typing import Any
 import click
 
 from scratch import ContextBudget, RunScratch, TokenCounter
-from scratch.cli.main import cli
 from scratch.config import Config
 from scratch.tools import Toolset
-from tests.support import query
+from tests.support import cli_commands, query
 
 ROOT = Path(__file__).parent.parent
+COMMANDS = cli_commands()
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -75,8 +75,8 @@ async def test_the_lines_for_a_model_run_word_for_word(run: RunScratch) -> None:
 
 def test_every_command_is_in_the_table_and_has_help_with_an_example() -> None:
     table = "".join(line for line in README.splitlines(keepends=True) if line.startswith("| `scratch "))
-    assert set(re.findall(r"`scratch (\w+)", table)) == set(cli.commands)
-    for command in cli.commands.values():
+    assert set(re.findall(r"`scratch (\w+)", table)) == set(COMMANDS)
+    for command in COMMANDS.values():
         with click.Context(command, info_name=command.name) as context:
             text = command.get_help(context)
         assert re.search(rf"(Example|Examples):\n(.*\n)*?.*scratch .*{command.name}", text), command.name
@@ -84,7 +84,7 @@ def test_every_command_is_in_the_table_and_has_help_with_an_example() -> None:
 
 def test_every_option_that_the_table_names_exists() -> None:
     for name, rest in re.findall(r"^\| `scratch (\w+)(.*)$", README, re.MULTILINE):
-        known = {option for parameter in cli.commands[name].params for option in parameter.opts}
+        known = {option for parameter in COMMANDS[name].params for option in parameter.opts}
         assert set(re.findall(r"--[a-z-]+", rest)) <= known
 
 

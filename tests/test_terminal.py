@@ -221,7 +221,9 @@ def test_a_terminal_of_another_encoding_gets_aligned_escapes(terminal: Terminal,
 
 def test_stats_are_aligned(terminal: Terminal) -> None:
     terminal.pipe("note", "run-42", "plan", "x" * 12_345)
-    lines = terminal.run("stats")[1].splitlines()
+    figures, _, counts = terminal.run("stats")[1].partition("\nsince ")
+    assert re.fullmatch(r"notes written +1", next(line for line in counts.splitlines() if "notes" in line))
+    lines = figures.splitlines()
     assert any(re.fullmatch(r"live content +12,345 bytes", line) for line in lines)
     assert len({len(re.sub(r" bytes$", "", line)) for line in lines}) == 1
 

@@ -9,7 +9,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, TypeVar
@@ -42,8 +41,19 @@ logger = logging.getLogger("scratch")
 SecureDelete = Literal["fast", "on"]
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1
-MIGRATIONS: Mapping[int, str] = MappingProxyType({})
+SCHEMA_VERSION = 2
+MIGRATIONS: Mapping[int, str] = MappingProxyType(
+    {
+        1: """
+CREATE TABLE counters (
+    name  TEXT    NOT NULL PRIMARY KEY,
+    value INTEGER NOT NULL   -- how often, or bytes; of "since": ms, when this table was made
+) STRICT, WITHOUT ROWID;
+
+INSERT INTO counters (name, value) VALUES ('since', CAST(strftime('%s', 'now') AS INTEGER) * 1000);
+""",
+    }
+)
 """By schema number: the SQL that makes the next number of it. Run one after the other, in one transaction."""
 APPLICATION_ID = 0x52534352  # "RSCR": tells our files from other people's
 
@@ -52,7 +62,7 @@ _CHECKED_AT_MOST = 16 * 1024 * 1024
 """Bytes of file that are checked in full at opening (about 10 ms)."""
 
 
-def error_code(error: Exception) -> int:
+def error_code(error: BaseException) -> int:
     """SQLite's primary error code; 0 when SQLite did not raise it."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
@@ -260,6 +270,8 @@ def _set_pragmas(connection: sqlite3.Connection, secure_delete: SecureDelete) ->
     connection.execute(f"PRAGMA secure_delete={'ON' if secure_delete == 'on' else 'FAST'}")
     connection.execute(f"PRAGMA journal_size_limit={16 * 1024 * 1024}")
     connection.execute("PRAGMA trusted_schema=OFF")
+    # What a savepoint keeps of the pages for taking them back would go to a file: half of a small put's time.
+    connection.execute("PRAGMA temp_store=MEMORY")
     # A backstop only (32 MiB): checkpoints run in the background, out of the way of writes.
     connection.execute("PRAGMA wal_autocheckpoint=4096")
 
@@ -351,6 +363,8 @@ def _corrupt(what: str) -> sqlite3.DatabaseError:
 
 def schema_text() -> str:
     """The text of schema.sql."""
+    from importlib.resources import files  # noqa: PLC0415 - brings archives and compression; only a new store needs it
+
     return files("scratch").joinpath("schema.sql").read_text(encoding="utf-8")
 
 

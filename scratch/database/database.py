@@ -38,6 +38,7 @@ class Database:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.path = engine.path
+        self.counters = engine.counters
         self.read_only = engine.read_only
 
     @classmethod
@@ -242,9 +243,12 @@ class Database:
 
     async def delete_expired(self, now: int, *, entries: int, seconds: float) -> Batch:
         """Delete some expired entries in one short transaction."""
-        return await self._engine.write(
+        batch = await self._engine.write(
             lambda connection: maintenance.delete_expired(connection, now, entries=entries, seconds=seconds)
         )
+        self.counters.values["swept_entries"] += batch.entries
+        self.counters.values["swept_bytes"] += batch.bytes
+        return batch
 
     async def has_expired(self, now: int) -> bool:
         """Whether a sweep would delete anything."""
@@ -282,7 +286,9 @@ class Database:
             after, _ = maintenance.free_pages(connection)
             return max(0, before - after) * page_size
 
-        return await self._engine.maintain(step)
+        given_back = await self._engine.maintain(step)
+        self.counters.values["bytes_given_back"] += given_back
+        return given_back
 
     async def write_back(self) -> None:
         """Write the WAL back, as far as nobody is in the way and the disk has room."""
@@ -299,6 +305,10 @@ class Database:
             return maintenance.wal_bytes(self.path)
 
         return await self._engine.maintain(truncate)
+
+    async def save_counts(self) -> None:
+        """Add what was counted to the counters of the file. A failure is logged, and it is tried again later."""
+        await asyncio.shield(self._engine.save_counts())  # cancelled half way, they would be lost
 
     async def stats(self, now: int) -> StoreStats:
         """Figures of the store."""

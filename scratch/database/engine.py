@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -17,6 +18,7 @@ from scratch.database import maintenance
 from scratch.database.connection import SecureDelete
 from scratch.database.worker import CLOSED, GroupCommit, Worker
 from scratch.errors import StoreClosed, StoreFull, StoreMissing, StoreReadOnly, WrongLoop, WrongProcess
+from scratch.metrics import Counters
 
 logger = logging.getLogger("scratch")
 T = TypeVar("T")
@@ -33,6 +35,8 @@ RESERVE_BYTES = 16 * 1024 * 1024
 """Of the disk is left to others, and to the sweep: to delete anything needs room too. A sixteenth of a small disk."""
 _PLENTY_BYTES = 1024 * 1024 * 1024
 """With more than that to spare the WAL is not looked at."""
+SAVE_COUNTS_SECONDS = 10.0
+"""So long after the counts were last saved, they go with the next write."""
 _READ_ONLY = "this store was opened for reading only"
 
 
@@ -48,6 +52,8 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
         self._closing: asyncio.Future[None] | None = None
+        self.counters = Counters()
+        self._save_at = time.monotonic() + SAVE_COUNTS_SECONDS
         self._unchecked = 0  # bytes written since a checkpoint was last begun, about
         self._restart_at = RESTART_AT_BYTES
         self.writer: Worker | None = None
@@ -94,6 +100,7 @@ class Engine:
         else:
             self._closing = self._loop.create_future()
             if self.writer is not None:
+                cancelled |= await _outlast(self.save_counts())
                 cancelled |= await _outlast(self._commits.finish())
             for worker in (self.reader, self.upkeep, self.writer):
                 if worker is not None:
@@ -130,23 +137,28 @@ class Engine:
 
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Run ``function`` on the reading connection. All that it reads in one statement is of one moment."""
-        self._check_home()
-        if self.reader is None:
-            return await asyncio.to_thread(opening.read_once, self.path, function)
-        return await self.reader.call(function)
+        with self.counters:
+            self._check_home()
+            if self.reader is None:
+                return await asyncio.to_thread(opening.read_once, self.path, function)
+            return await self.reader.call(function)
 
     async def write(self, function: Callable[[sqlite3.Connection], T], size: int = 0) -> T:
         """Run ``function`` in a transaction of the writing connection; see :meth:`GroupCommit.write`."""
-        self._check_home()
-        if self.writer is None:
-            raise StoreReadOnly(_READ_ONLY)
-        if size:
-            self._check_room(size)
-        try:
+        with self.counters:
+            self._check_home()
+            if self.writer is None:
+                raise StoreReadOnly(_READ_ONLY)
+            if size:
+                self._check_room(size)
+            if time.monotonic() >= self._save_at:
+                # begins before this write's group does, and is in it; not awaited, for it must not fail this write
+                self.save_counts()
+            try:
+                return await self._commits.write(function, size)
+            except StoreFull:  # the WAL cannot grow; written back, it can begin anew at its start
+                await self.write_back()
             return await self._commits.write(function, size)
-        except StoreFull:  # the WAL cannot grow; written back, it can begin anew at its start
-            await self.write_back()
-        return await self._commits.write(function, size)
 
     def _check_room(self, size: int) -> None:
         """Look whether the disk has room for a content of ``size`` bytes. Takes about 2 microseconds.
@@ -166,10 +178,29 @@ class Engine:
 
     async def maintain(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Run ``function`` on the upkeep connection, outside a transaction."""
-        self._check_home()
-        if self.upkeep is None:
-            raise StoreReadOnly(_READ_ONLY)
-        return await self.upkeep.call(function)
+        with self.counters:
+            self._check_home()
+            if self.upkeep is None:
+                raise StoreReadOnly(_READ_ONLY)
+            return await self.upkeep.call(function)
+
+    def save_counts(self) -> asyncio.Task[None]:
+        """Begin to add what was counted since the last time to the counters of the file.
+
+        The task does not fail: it logs, and the counts go with a later write.
+        """
+        self._save_at = time.monotonic() + SAVE_COUNTS_SECONDS
+        self._saving = asyncio.create_task(self._save_counts())  # a task that nobody refers to can vanish
+        return self._saving
+
+    async def _save_counts(self) -> None:
+        if not (counts := self.counters.take_unsaved()):
+            return
+        try:
+            await self._commits.write(lambda connection: maintenance.add_counts(connection, counts))
+        except Exception:
+            self.counters.put_back(counts)
+            logger.warning("counters of %s were not saved; a later write tries again", self.path.name, exc_info=True)
 
     def _home_left(self, connection: sqlite3.Connection) -> None:
         """Before closing. SQLite leaves the WAL of a file that was moved: to another file it would bring old rows."""
@@ -180,8 +211,10 @@ class Engine:
 
     async def write_back(self) -> None:
         """Write the WAL back, as far as nobody is in the way and the disk has room."""
+        if self.upkeep is None:
+            return
         with suppress(StoreFull):
-            await self.maintain(lambda connection: maintenance.checkpoint(connection, "PASSIVE"))
+            await self.upkeep.call(lambda connection: maintenance.checkpoint(connection, "PASSIVE"))
 
     def _after_commit(self, size: int) -> None:
         """Keep the WAL small. On the loop, after each group of ``size`` bytes and before the next one.

@@ -10,6 +10,7 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 from scratch.errors import StoreCorrupt, StoreError, StoreFull, StoreMissing, StoreReadOnly, UnsafePath
@@ -38,6 +39,7 @@ _SHARED_FILE_SYSTEMS = frozenset(
 )
 
 
+@lru_cache(maxsize=64)
 def side_file(path: Path, suffix: str) -> Path:
     """The file that SQLite keeps beside ``path``."""
     return path.with_name(path.name + suffix)

@@ -34,14 +34,16 @@ class _Gate:
     def work(self) -> Iterator[None]:
         """Keep forks away; wait for one that is under way."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._forking)
+            if self._forking:
+                self._changed.wait_for(lambda: not self._forking)
             self._working += 1
         try:
             yield
         finally:
             with self._changed:
                 self._working -= 1
-                self._changed.notify_all()
+                if self._forking:
+                    self._changed.notify_all()
 
     def watch(self, connection: sqlite3.Connection) -> None:
         """Close ``connection`` in forked children, until :meth:`close`."""

@@ -6,13 +6,14 @@ The statements here are about all scopes at once: they reclaim what is not live 
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from scratch.database.files import side_file
+from scratch.metrics import StoreMetrics
 
 EXPIRED = "SELECT entry_id, size FROM scratch_entries WHERE expires_at <= ? ORDER BY expires_at LIMIT ?"
 DELETE_IDS = "DELETE FROM scratch_entries WHERE entry_id = ?"
@@ -37,6 +38,10 @@ TOTALS = """
         (SELECT count(*) FROM scratch_entries WHERE expires_at <= ?1),
         (SELECT coalesce(sum(size), 0) FROM scratch_entries WHERE expires_at <= ?1)
 """
+ADD_COUNT = """
+    INSERT INTO counters (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value
+"""
+COUNTS = "SELECT name, value FROM counters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +155,10 @@ class StoreStats:
     """Inside the file, for the next sweep to give back."""
     disk_free_bytes: int
     """On the file system that the store lies on."""
+    counters: StoreMetrics
+    """What all processes have done with it. What a store that is open has counted last is not in it yet."""
+    counted_since: int
+    """Milliseconds since the epoch: when the first of that was counted, or the file was migrated to schema 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +173,8 @@ class CheckReport:
 def read_stats(connection: sqlite3.Connection, path: Path, now: int) -> StoreStats:
     """Count everything once."""
     pages, page_size = free_pages(connection)
+    disk = os.statvfs(path.parent)
+    counts: dict[str, int] = dict(connection.execute(COUNTS).fetchall())
     runs, open_runs, live, live_bytes, expired, expired_bytes = connection.execute(TOTALS, (now,)).fetchone()
     return StoreStats(
         runs=runs,
@@ -175,8 +186,15 @@ def read_stats(connection: sqlite3.Connection, path: Path, now: int) -> StoreSta
         file_bytes=path.stat().st_size,
         wal_bytes=wal_bytes(path),
         free_bytes=pages * page_size,
-        disk_free_bytes=shutil.disk_usage(path.parent).free,
+        disk_free_bytes=disk.f_bavail * disk.f_frsize,
+        counters=StoreMetrics.of(counts),
+        counted_since=counts.get("since", 0),
     )
+
+
+def add_counts(connection: sqlite3.Connection, counts: Mapping[str, int]) -> None:
+    """Add to the counters of the file. Inside a transaction."""
+    connection.executemany(ADD_COUNT, counts.items())
 
 
 def check(connection: sqlite3.Connection, path: Path, now: int) -> CheckReport:

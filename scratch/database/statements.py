@@ -1,6 +1,9 @@
 """The SQL of runs and entries. Each function runs on a connection's thread, inside one transaction or one statement.
 
 Every statement on scratch_entries compares run_id, agent_id and expires_at, except where this page says why not.
+
+A kind that is given is compared as ``CAST(? AS TEXT)``. With a bare parameter SQLite asks each time whether its value
+lets it use the index of artifacts alone, and for that prepares the statement anew: 10 microseconds of 14.
 """
 
 from __future__ import annotations
@@ -123,7 +126,7 @@ INSERT_ENTRY = """
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?)
 """
 INSERT_CHUNK = "INSERT INTO scratch_chunks (entry_id, seq, data) VALUES (?, ?, ?)"
-RUN_BYTES = "SELECT bytes FROM runs WHERE run_id = ?"
+RUN_BYTES = "SELECT bytes FROM runs JOIN run_agents USING (run_id) WHERE run_id = ? AND run_agents.agent_id = ?"
 PURGE_RUN = "DELETE FROM scratch_entries WHERE run_id = ? AND expires_at <= ?"  # reclaims, whoever owned it
 
 
@@ -158,16 +161,18 @@ def insert_entry(connection: sqlite3.Connection, new: NewEntry, limits: Limits) 
 
 
 def _check_limits(connection: sqlite3.Connection, new: NewEntry, added: int, limits: Limits) -> None:
-    if not is_registered(connection, new.scope):
+    scope = (new.scope.run_id, new.scope.agent_id)
+    row = connection.execute(RUN_BYTES, scope).fetchone()
+    if row is None:
         msg = f"the run {new.scope.run_id!r} is gone, or {new.scope.agent_id!r} is not in it: it has to be joined again"
         raise RunNotFound(msg, run_id=new.scope.run_id, agent_id=new.scope.agent_id)
     if new.content.size > limits.max_entry_bytes:
         msg = f"{new.content.size:,} bytes are over max_entry_bytes ({limits.max_entry_bytes:,})"
         raise LimitExceeded(msg, limit="max_entry_bytes", size=new.content.size, most=limits.max_entry_bytes)
-    (held,) = connection.execute(RUN_BYTES, (new.scope.run_id,)).fetchone()
+    (held,) = row
     if held + added > limits.max_run_bytes:
         connection.execute(PURGE_RUN, (new.scope.run_id, new.now))
-        (held,) = connection.execute(RUN_BYTES, (new.scope.run_id,)).fetchone()
+        (held,) = connection.execute(RUN_BYTES, scope).fetchone()
     if added > 0 and held + added > limits.max_run_bytes:  # what makes it smaller is always allowed
         msg = f"the run holds {held:,} bytes; {added:,} more are over max_run_bytes ({limits.max_run_bytes:,})"
         raise LimitExceeded(msg, limit="max_run_bytes", size=added, held=held, most=limits.max_run_bytes)
@@ -200,14 +205,15 @@ def _chunks(
 
 FIND_ENTRY = """
     SELECT entry_id, version, size FROM scratch_entries
-    WHERE run_id = ? AND agent_id = ? AND kind = ? AND key = ? AND expires_at > ?
+    WHERE run_id = ? AND agent_id = ? AND kind = CAST(? AS TEXT) AND key = ? AND expires_at > ?
 """
 DROP_EXPIRED = """
-    DELETE FROM scratch_entries WHERE run_id = ? AND agent_id = ? AND kind = ? AND key = ? AND expires_at <= ?
+    DELETE FROM scratch_entries
+    WHERE run_id = ? AND agent_id = ? AND kind = CAST(? AS TEXT) AND key = ? AND expires_at <= ?
 """
 UPDATE_ENTRY = """
     UPDATE scratch_entries SET size = ?, tokens = ?, media_type = ?, preview = ?, version = version + 1, expires_at = ?
-    WHERE run_id = ? AND agent_id = ? AND kind = ? AND key = ? AND expires_at > ?
+    WHERE run_id = ? AND agent_id = ? AND kind = CAST(? AS TEXT) AND key = ? AND expires_at > ?
     RETURNING version
 """
 DROP_CHUNKS = "DELETE FROM scratch_chunks WHERE entry_id = ? AND seq >= ?"
@@ -293,11 +299,11 @@ _INFO = """
 """
 GET_INFO = f"""
     SELECT {_INFO} FROM scratch_entries e
-    WHERE e.run_id = ? AND e.agent_id = ? AND e.kind = ? AND e.key = ? AND e.expires_at > ?
+    WHERE e.run_id = ? AND e.agent_id = ? AND e.kind = CAST(? AS TEXT) AND e.key = ? AND e.expires_at > ?
 """  # noqa: S608 - a constant column list
 LIST_SCOPE = f"""
     SELECT {_INFO} FROM scratch_entries e
-    WHERE e.run_id = ?1 AND e.agent_id = ?2 AND e.kind = ?3 AND e.expires_at > ?5
+    WHERE e.run_id = ?1 AND e.agent_id = ?2 AND e.kind = CAST(?3 AS TEXT) AND e.expires_at > ?5
         AND e.key >= max(?4, ?6) AND e.key <> ?4
         AND e.key < ?6 || char(1114111)  -- U+10FFFF, which is not printable, hence in no key
     ORDER BY e.key LIMIT ?7
@@ -309,9 +315,9 @@ LIST_RUN = f"""
     ORDER BY e.created_at, e.entry_id
 """  # noqa: S608 - a constant column list
 RANGE = """
-    SELECT e.size, e.media_type, c.data FROM scratch_entries e
+    SELECT e.size, e.media_type, c.rowid FROM scratch_entries e
     LEFT JOIN scratch_chunks c ON c.entry_id = e.entry_id AND c.seq BETWEEN ?6 AND ?7
-    WHERE e.run_id = ?1 AND e.agent_id = ?2 AND e.kind = ?3 AND e.key = ?4 AND e.expires_at > ?5
+    WHERE e.run_id = ?1 AND e.agent_id = ?2 AND e.kind = CAST(?3 AS TEXT) AND e.key = ?4 AND e.expires_at > ?5
     ORDER BY c.seq
 """
 
@@ -344,7 +350,7 @@ def read_range(
 ) -> tuple[int, str, bytes] | None:
     """Size and media type of a live entry, and its bytes ``[start, stop)`` as far as it goes; None when not live.
 
-    One statement, hence one snapshot, and only the pieces that the range touches.
+    Inside a transaction: what it reads is of one moment. Only the pages that the range touches are read.
     """
     first, last = start // CHUNK, max(start, stop - 1) // CHUNK
     # substr() and the binding have narrower integers than Python: a seq past 2**31 holds nothing
@@ -352,12 +358,13 @@ def read_range(
     rows = connection.execute(RANGE, (scope.run_id, scope.agent_id, kind.value, key, now, first, last)).fetchall()
     if not rows:
         return None
-    size, media_type, data = rows[0]
-    if data is None:
+    size, media_type, chunk = rows[0]
+    if chunk is None:
         return size, media_type, b""
-    if len(rows) == 1:
-        return size, media_type, data[start - first * CHUNK : stop - first * CHUNK]
-    parts = [memoryview(row[2]) for row in rows]
-    parts[0] = parts[0][start - first * CHUNK :]
-    parts[-1] = parts[-1][: stop - (first + len(rows) - 1) * CHUNK]
-    return size, media_type, b"".join(parts)
+    parts = []
+    for at, (_, _, rowid) in enumerate(rows, first):
+        with connection.blobopen("scratch_chunks", "data", rowid, readonly=True) as blob:
+            begin = min(max(0, start - at * CHUNK), len(blob))
+            blob.seek(begin)
+            parts.append(blob.read(min(stop - at * CHUNK, CHUNK) - begin))
+    return size, media_type, parts[0] if len(parts) == 1 else b"".join(parts)

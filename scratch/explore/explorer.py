@@ -53,8 +53,11 @@ class Explorer:
         text, lock = await self._open(info)
         async with lock:  # an index is built by one thread at a time
             if text.size < _IN_THREAD_FROM:
-                return work(text, rest, room, info)
-            return await asyncio.to_thread(work, text, rest, room, info)
+                found = work(text, rest, room, info)
+            else:
+                found = await asyncio.to_thread(work, text, rest, room, info)
+        self._run.counters.read("explore", len(found.text.encode("utf-8", "surrogatepass")))
+        return found
 
     async def line_count(self, info: EntryInfo) -> int:
         """How many lines a live entry has.

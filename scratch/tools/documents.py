@@ -36,6 +36,7 @@ async def _read_artifact(tools: Toolset, arguments: dict[str, Any], room: int) -
         if "explore" in tools.groups:
             raise TooLarge(info.size, ())
         window = await tools.run.read_handle(info.key, length=most)
+        tools.run.counters.read("artifact", window.end)
         return Look(f"{window.text}\n[cut: the first {window.end:,} of {info.size:,} bytes]", "")
     # piece by piece: to decode 50 MB at once would stop the loop
     decoder = codecs.getincrementaldecoder("utf-8")("surrogatepass")
@@ -43,6 +44,7 @@ async def _read_artifact(tools: Toolset, arguments: dict[str, Any], room: int) -
     async for piece in tools.run.pieces(info):
         text += encodable(decoder.decode(piece))
     text += decoder.decode(b"", final=True)
+    tools.run.counters.read("artifact", info.size)
     return Look(text, f"{info.key} (all {info.size:,} bytes)")
 
 

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scratch.budget import MAX_EXTRACTION_TOKENS, ContextBudget
 from scratch.capturing import Captured, off_loop_if_heavy
@@ -15,14 +15,18 @@ from scratch.errors import HandleNotFound, InvalidArgument, NoteNotFound, Scratc
 from scratch.explore.explorer import Explorer
 from scratch.explore.look import PREFIX, Call, ExploreError, Look, TooLarge
 from scratch.jsontext import encodable
+from scratch.metrics import held_back
 from scratch.run import RunScratch
 from scratch.spill import Observation, OwnText
-from scratch.tokens import TokenCounter, estimate_tokens
+from scratch.tokens import estimate_tokens
 from scratch.tools.definition import GROUPS, Client, Group, Verb
 from scratch.tools.notes import LISTED, handle_line
 from scratch.tools.refusal import refusal
 from scratch.tools.verbs import VERBS
 from scratch.windows import check_count
+
+if TYPE_CHECKING:
+    from scratch.tokens import TokenCounter
 
 logger = logging.getLogger("scratch")
 
@@ -167,7 +171,8 @@ class Toolset:
             handle = checked.get("handle")
             try:
                 longest = _BYTES_A_TOKEN_ESTIMATED if self._counter is None else _BYTES_A_TOKEN
-                look = await verb.handler(self, checked, self._limit() * longest)
+                with held_back() as reads:
+                    look = await verb.handler(self, checked, self._limit() * longest)
             except TooLarge as error:
                 return await self._too_large(
                     verb, checked, max(self._limit() + 1, error.estimated_bytes // 4), error.smaller
@@ -175,12 +180,18 @@ class Toolset:
             text, tokens = await self._rendered(verb, look)
             if verb.writes or (verb.name == "read_artifact" and "explore" not in self.groups):
                 # What is done is done, and has to be said; whoever has no tools to look into an artifact gets it whole.
-                return OwnText(text), self._charged(tokens)
+                return self._given(text, reads), self._charged(tokens)
             if tokens <= self._cap and (self.budget is None or self.budget.charge(tokens)):
-                return OwnText(text), tokens
+                return self._given(text, reads), tokens
             return await self._too_large(verb, checked, tokens, look.smaller)
         except ScratchError as error:
             return await self._refusal(error, handle)
+
+    def _given(self, text: str, reads: Sequence[str]) -> OwnText:
+        """An answer into the context, counted by what was read for it last."""
+        if reads:
+            self.run.counters.read(reads[-1], len(text.encode("utf-8", "surrogatepass")))
+        return OwnText(text)
 
     def _limit(self) -> int:
         """Tokens that an answer can have now."""
@@ -283,7 +294,8 @@ class Toolset:
         for _ in range(_HALVINGS):
             arguments = {"handle": handle, **call.arguments} if handle is not None else dict(call.arguments)
             try:
-                look = await verb.handler(self, verb.check(arguments), limit * _BYTES_A_TOKEN_SUGGESTED)
+                with held_back():
+                    look = await verb.handler(self, verb.check(arguments), limit * _BYTES_A_TOKEN_SUGGESTED)
                 _, tokens = await self._rendered(verb, look)
                 if tokens <= limit:
                     return {"tool": self.prefix + verb.name, "arguments": arguments}
