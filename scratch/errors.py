@@ -103,7 +103,7 @@ class StoreFull(StoreError):
 
 
 class StoreMissing(StoreError):
-    """There is no store at that path, and this way of opening does not make one."""
+    """There is no store at that path and none was to be made, or its file was taken away while it was open."""
 
     code = "store_missing"
 

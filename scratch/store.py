@@ -46,7 +46,8 @@ class ScratchStore:
 
     Tasks of the event loop that opened it may share it. Threads, other loops and forked processes may not: each opens
     its own, and any number of processes may share the file. Every method raises a kind of
-    :class:`~scratch.StoreError` when the store cannot do it (closed, locked for over 5 seconds, disk full, …).
+    :class:`~scratch.StoreError` when the store cannot do it (closed, locked for over 5 seconds, disk full, …). The last
+    16 MiB of a disk (a sixteenth of a small one) are left alone, so that a sweep has room to work in.
     """
 
     def __init__(self, database: Database, settings: RunSettings) -> None:
@@ -70,7 +71,9 @@ class ScratchStore:
         """Open the store at ``path``: ``async with ScratchStore.open(…) as store``, or await it.
 
         Args:
-            path: The file; made (0600, a new folder 0700) when it is not there. Beside it lie ``-wal`` and ``-shm``.
+            path: The file; made (0600, a new folder 0700) when it is not there. Beside it lie ``-wal`` and ``-shm``,
+                and ``-check`` when it was found damaged in use: who opens it next looks through all of it. A damaged
+                store is set aside together with them, and a new one begun. Whoever replaces it replaces them, too.
             ttl: How long an entry lives by default: seconds or a timedelta; 1 hour.
             policy: When to spill; the default spills query, workspace and browser results over 8,192 bytes.
             max_entry_bytes: The largest content stored; 64 MiB.

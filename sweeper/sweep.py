@@ -70,6 +70,8 @@ async def sweep(
         return SweepReport(entries, size, 0, 0, stats.wal_bytes, time.monotonic() - started, dry_run=True)
     entries = size = batches = 0
     more = await database.has_expired(now)  # nothing expired: no lock is taken
+    if more:  # on a full disk the WAL's own room is what there is for deleting
+        await database.write_back()
     while more:
         batch = await database.delete_expired(now, entries=batch_entries, seconds=BATCH_SECONDS)
         entries += batch.entries

@@ -15,7 +15,10 @@ from typing import Literal, TypeVar
 from urllib.parse import quote
 
 from scratch.database.files import (
+    Home,
     folder_lock,
+    is_check_asked_for,
+    note_check,
     prepare_folder,
     prepare_path,
     set_aside,
@@ -64,28 +67,38 @@ def error_code(error: BaseException) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
+def _has_no_room(error: sqlite3.Error) -> bool:
+    # the second: -shm cannot grow
+    return getattr(error, "sqlite_errorcode", 0) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
+
+
 def store_error(error: sqlite3.Error, path: Path) -> StoreError:
     """The named error for what sqlite3 reported."""
     where = f"the store {path.name}"
     match error_code(error):
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StoreBusy(f"another process kept {where} locked; try again later")
-        case sqlite3.SQLITE_FULL:
+        case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR if _has_no_room(error):
             return StoreFull(f"no room left for {where}: free disk space, or sweep")
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
             return StoreReadOnly(f"{where} cannot be written: check the rights of the file and of its folder")
         case sqlite3.SQLITE_CANTOPEN:
             return StoreReadOnly(f"{where} cannot be opened: check that its folder exists and can be written")
         case sqlite3.SQLITE_CORRUPT:
-            return StoreCorrupt(f"{where} is damaged; opening it for writing sets it aside and starts a new one")
+            return damaged(path)
         case sqlite3.SQLITE_NOTADB:
             return ForeignDatabase(f"{where} is not a database file; choose another path")
         case sqlite3.SQLITE_PROTOCOL | sqlite3.SQLITE_IOERR:
             return StoreError(
-                f"{where} could not be read or locked ({error}); on a network file system choose a local path"
+                f"{where} could not be read, written or locked ({error}); on a network file system choose a local path"
             )
         case _:
             return StoreError(f"{where} could not do it: {error}")
+
+
+def damaged(path: Path) -> StoreCorrupt:
+    """The named error for a file that is not what it was."""
+    return StoreCorrupt(f"the store {path.name} is damaged; opening it for writing sets it aside and starts a new one")
 
 
 def retry_while_busy(attempt: Callable[[], T]) -> T:
@@ -117,6 +130,7 @@ class Connections:
     upkeep: sqlite3.Connection
     """Checkpoints, and gives space back."""
     reader: sqlite3.Connection
+    home: Home
 
     def close(self) -> None:
         """Close all."""
@@ -141,9 +155,10 @@ def open_store(path: Path, *, create: bool, secure_delete: SecureDelete) -> Conn
                 prepare_path(path, create=create)
                 found = path.stat()
                 try:
-                    return _connect_all(path, secure_delete)
+                    return _connect_all(path, found, secure_delete)
                 except sqlite3.DatabaseError as error:
-                    if error_code(error) != sqlite3.SQLITE_CORRUPT or tries == 0:
+                    ours = error_code(error) == sqlite3.SQLITE_NOTADB and is_check_asked_for(path)
+                    if tries == 0 or not (ours or error_code(error) == sqlite3.SQLITE_CORRUPT):
                         raise
             if aside := set_aside(path, found):
                 logger.error("the store %s is damaged: set aside as %s, starting a new one", path, aside.name)
@@ -153,7 +168,7 @@ def open_store(path: Path, *, create: bool, secure_delete: SecureDelete) -> Conn
         raise unreachable(path, error) from error
 
 
-def _connect_all(path: Path, secure_delete: SecureDelete) -> Connections:
+def _connect_all(path: Path, found: os.stat_result, secure_delete: SecureDelete) -> Connections:
     opened: list[sqlite3.Connection] = []
     try:
         for _ in range(3):
@@ -169,11 +184,11 @@ def _connect_all(path: Path, secure_delete: SecureDelete) -> Connections:
         reader.execute("PRAGMA query_only=ON")
         # What a savepoint keeps of the pages for taking them back would go to a file: half of a small put's time.
         writer.execute("PRAGMA temp_store=MEMORY")
+        return Connections(writer, upkeep, reader, Home(path, found))
     except BaseException:
         for connection in opened:
             GATE.close(connection)
         raise
-    return Connections(writer, upkeep, reader)
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
@@ -224,7 +239,7 @@ def read_once(path: Path, function: Callable[[sqlite3.Connection], T]) -> T:
 def _read_once(path: Path, function: Callable[[sqlite3.Connection], T]) -> T:
     wal = side_file(path, "-wal")
     alone = not wal.exists()
-    before = path.stat()
+    before = _look(path)
     connection = _connect(path, "mode=ro&immutable=1" if alone else "mode=ro")
     try:
         if (version := _in_snapshot(connection, path)) != SCHEMA_VERSION:
@@ -235,10 +250,17 @@ def _read_once(path: Path, function: Callable[[sqlite3.Connection], T]) -> T:
         return function(connection)
     finally:
         GATE.close(connection)
-        after = path.stat()
+        after = _look(path)
         if alone and (wal.exists() or (before.st_ino, before.st_mtime_ns) != (after.st_ino, after.st_mtime_ns)):
             msg = f"another process began to write the store {path.name} while it was read; try again"
             raise StoreBusy(msg)
+
+
+def _look(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError as error:
+        raise unreachable(path, error) from error
 
 
 def _set_pragmas(connection: sqlite3.Connection, secure_delete: SecureDelete) -> None:
@@ -288,16 +310,22 @@ def _in_snapshot(connection: sqlite3.Connection, path: Path) -> int:
     try:
         return _schema_number(connection, path)
     finally:
-        connection.execute("COMMIT")
+        if connection.in_transaction:  # a full disk can have ended it
+            connection.execute("COMMIT")
 
 
 def _prepare_schema(connection: sqlite3.Connection, path: Path) -> None:
     version = _in_snapshot(connection, path)
     if version == SCHEMA_VERSION:
-        if path.stat().st_size <= _CHECKED_AT_MOST:
-            _check_quickly(connection)
+        if is_check_asked_for(path):
+            _check(connection, "integrity_check")
+            note_check(path)
+        elif path.stat().st_size <= _CHECKED_AT_MOST:
+            _check(connection, "quick_check")
         return
     if version == 0:
+        if is_check_asked_for(path):
+            raise _corrupt("somebody has emptied it")
         # only before the first table, and before WAL; afterwards they are ignored
         connection.execute("PRAGMA page_size=8192")
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
@@ -321,12 +349,16 @@ def _prepare_schema(connection: sqlite3.Connection, path: Path) -> None:
         raise
 
 
-def _check_quickly(connection: sqlite3.Connection) -> None:
-    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+def _check(connection: sqlite3.Connection, pragma: str) -> None:
+    (found,) = connection.execute(f"PRAGMA {pragma}(1)").fetchone()
     if found != "ok":
-        error = sqlite3.DatabaseError(found)
-        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-        raise error
+        raise _corrupt(found)
+
+
+def _corrupt(what: str) -> sqlite3.DatabaseError:
+    error = sqlite3.DatabaseError(what)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
 
 
 def schema_text() -> str:

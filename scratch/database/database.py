@@ -160,7 +160,8 @@ class Database:
             try:
                 return function(connection)
             finally:
-                connection.execute("COMMIT")
+                if connection.in_transaction:  # a full disk or damage can have ended it
+                    connection.execute("COMMIT")
 
         return await self._engine.read(read)
 
@@ -268,17 +269,18 @@ class Database:
     async def give_back_step(self) -> int:
         """Cut up to 4 MiB of free pages off the file; return the bytes given back, 0 when there is nothing more.
 
-        Also 0 while another process keeps the lock: the next sweep goes on.
+        Also 0 while another process keeps the lock, or the disk has no room for the WAL: the next sweep goes on.
         """
 
         def step(connection: sqlite3.Connection) -> int:
+            self._engine.check_home()
             before, page_size = maintenance.free_pages(connection)
             if before == 0:
                 return 0
             try:
                 opening.retry_while_busy(lambda: maintenance.vacuum_step(connection, VACUUM_STEP_BYTES // page_size))
             except sqlite3.OperationalError as error:
-                if opening.error_code(error) != sqlite3.SQLITE_BUSY:
+                if opening.error_code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL):
                     raise
                 return 0
             after, _ = maintenance.free_pages(connection)
@@ -287,6 +289,10 @@ class Database:
         given_back = await self._engine.maintain(step)
         self.counters.values["bytes_given_back"] += given_back
         return given_back
+
+    async def write_back(self) -> None:
+        """Write the WAL back, as far as nobody is in the way and the disk has room."""
+        await self._engine.write_back()
 
     async def truncate_wal(self) -> int:
         """Write the WAL back and cut it to nothing when nobody is in the way; return its bytes afterwards."""
@@ -306,11 +312,21 @@ class Database:
 
     async def stats(self, now: int) -> StoreStats:
         """Figures of the store."""
-        return await self._engine.read(lambda connection: maintenance.read_stats(connection, self.path, now))
+
+        def read(connection: sqlite3.Connection) -> StoreStats:
+            self._engine.check_home()
+            return maintenance.read_stats(connection, self.path, now)
+
+        return await self._engine.read(read)
 
     async def check(self, now: int) -> CheckReport:
         """Look at everything that can be wrong."""
-        return await self._engine.read(lambda connection: maintenance.check(connection, self.path, now))
+
+        def check(connection: sqlite3.Connection) -> CheckReport:
+            self._engine.check_home()
+            return maintenance.check(connection, self.path, now)
+
+        return await self._engine.read(check)
 
     async def backup(self, target: Path) -> None:
         """Write a consistent, compact copy to ``target`` (0600), which must not exist.

@@ -8,6 +8,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +17,7 @@ from scratch.database import connection as opening
 from scratch.database import maintenance
 from scratch.database.connection import SecureDelete
 from scratch.database.worker import CLOSED, GroupCommit, Worker
-from scratch.errors import StoreClosed, StoreReadOnly, WrongLoop, WrongProcess
+from scratch.errors import StoreClosed, StoreFull, StoreMissing, StoreReadOnly, WrongLoop, WrongProcess
 from scratch.metrics import Counters
 
 logger = logging.getLogger("scratch")
@@ -30,6 +31,10 @@ RESTART_AT_BYTES = 16 * 1024 * 1024
 """From a WAL file of this size on, the next write waits until it can begin at the WAL's start again."""
 RESTART_SECONDS = 0.2
 """How long it waits for readers that stand in the way."""
+RESERVE_BYTES = 16 * 1024 * 1024
+"""Of the disk is left to others, and to the sweep: to delete anything needs room too. A sixteenth of a small disk."""
+_PLENTY_BYTES = 1024 * 1024 * 1024
+"""With more than that to spare the WAL is not looked at."""
 SAVE_COUNTS_SECONDS = 10.0
 """So long after the counts were last saved, they go with the next write."""
 _READ_ONLY = "this store was opened for reading only"
@@ -54,12 +59,13 @@ class Engine:
         self.writer: Worker | None = None
         self.upkeep: Worker | None = None
         self.reader: Worker | None = None
+        self._home = None if connections is None else connections.home
         if connections is not None:
             self.writer = Worker(connections.writer, path)
             # Checkpoints and space-giving wait for the disk; on a thread of their own nobody waits with them.
             self.upkeep = Worker(connections.upkeep, path)
             self.reader = Worker(connections.reader, path)
-            self._commits = GroupCommit(self.writer, path, self._after_commit)
+            self._commits = GroupCommit(self.writer, path, self._after_commit, self.check_home)
 
     @classmethod
     async def open(cls, path: Path, *, create: bool, read_only: bool, secure_delete: SecureDelete) -> Engine:
@@ -98,6 +104,8 @@ class Engine:
                 cancelled |= await _outlast(self._commits.finish())
             for worker in (self.reader, self.upkeep, self.writer):
                 if worker is not None:
+                    if worker is self.writer:  # now alone
+                        worker.submit(self._home_left, lambda _: None)
                     cancelled |= await _outlast(worker.close())
             self._closing.set_result(None)
         if cancelled:
@@ -118,6 +126,15 @@ class Engine:
         if self._closing is not None and not closing:
             raise StoreClosed(CLOSED)
 
+    def check_home(self) -> None:
+        """Look whether the files of a store that is open for writing are where they were opened. For any thread.
+
+        Raises:
+            StoreMissing: one was deleted, moved or replaced.
+        """
+        if self._home is not None:
+            self._home.check()
+
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Run ``function`` on the reading connection. All that it reads in one statement is of one moment."""
         with self.counters:
@@ -132,10 +149,32 @@ class Engine:
             self._check_home()
             if self.writer is None:
                 raise StoreReadOnly(_READ_ONLY)
+            if size:
+                self._check_room(size)
             if time.monotonic() >= self._save_at:
                 # begins before this write's group does, and is in it; not awaited, for it must not fail this write
                 self.save_counts()
+            try:
+                return await self._commits.write(function, size)
+            except StoreFull:  # the WAL cannot grow; written back, it can begin anew at its start
+                await self.write_back()
             return await self._commits.write(function, size)
+
+    def _check_room(self, size: int) -> None:
+        """Look whether the disk has room for a content of ``size`` bytes. Takes about 2 microseconds.
+
+        Who fills the disk to its end can neither delete anything nor write the WAL back, and is stuck.
+        """
+        try:
+            disk = os.statvfs(self.path)
+        except OSError:  # the write itself will tell
+            return
+        free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+        # it goes into the WAL, and from there, with what is there already, into the file
+        spare = free - 2 * size - min(RESERVE_BYTES, total // 16)
+        if spare < _PLENTY_BYTES and spare < maintenance.wal_bytes(self.path):
+            msg = f"no room left for the store {self.path.name}: the disk has {free:,} bytes; free some, or sweep"
+            raise StoreFull(msg, free=free)
 
     async def maintain(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Run ``function`` on the upkeep connection, outside a transaction."""
@@ -162,6 +201,20 @@ class Engine:
         except Exception:
             self.counters.put_back(counts)
             logger.warning("counters of %s were not saved; a later write tries again", self.path.name, exc_info=True)
+
+    def _home_left(self, connection: sqlite3.Connection) -> None:
+        """Before closing. SQLite leaves the WAL of a file that was moved: to another file it would bring old rows."""
+        try:
+            self.check_home()
+        except StoreMissing:
+            maintenance.checkpoint(connection, "TRUNCATE")
+
+    async def write_back(self) -> None:
+        """Write the WAL back, as far as nobody is in the way and the disk has room."""
+        if self.upkeep is None:
+            return
+        with suppress(StoreFull):
+            await self.upkeep.call(lambda connection: maintenance.checkpoint(connection, "PASSIVE"))
 
     def _after_commit(self, size: int) -> None:
         """Keep the WAL small. On the loop, after each group of ``size`` bytes and before the next one.

@@ -9,15 +9,16 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
-from scratch.errors import StoreCorrupt, StoreMissing, StoreReadOnly, UnsafePath
+from scratch.errors import StoreCorrupt, StoreError, StoreFull, StoreMissing, StoreReadOnly, UnsafePath
 
 logger = logging.getLogger("scratch")
 
-SIDE_FILES = ("-wal", "-shm", "-journal")
+_CHECK = "-check"
+SIDE_FILES = ("-wal", "-shm", "-journal", _CHECK)
 MOUNTS = Path("/proc/mounts")
 _SHARED_FILE_SYSTEMS = frozenset(
     {
@@ -44,10 +45,43 @@ def side_file(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def unreachable(path: Path, error: OSError) -> StoreReadOnly:
+def unreachable(path: Path, error: OSError) -> StoreError:
     """The named error for what the system said about a place."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreFull(f"no room left for the store {path.name}: free disk space", path=str(path))
+    if error.errno == errno.ENOENT:
+        return _missing(path)
     msg = f"{path.name!r} cannot be made or reached: check the rights of its folder ({error.strerror or error})"
     return StoreReadOnly(msg, path=str(path))
+
+
+class Home:
+    """Where the files of an open store lie.
+
+    Who deletes, moves or replaces one of them leaves SQLite with files that have no name any more: it goes on writing
+    into them as if nothing had happened, and all of that is lost when they are closed.
+    """
+
+    def __init__(self, path: Path, opened: os.stat_result) -> None:
+        self._path = path
+        wal = side_file(path, "-wal")
+        self._files = [(str(path), opened), (str(wal), wal.stat())]
+
+    def check(self) -> None:
+        """Look whether the files are still there. Takes a few microseconds.
+
+        Raises:
+            StoreMissing: one is not.
+        """
+        for name, opened in self._files:
+            try:
+                found = os.stat(name)  # noqa: PTH116 - half the time of Path.stat()
+            except OSError:
+                found = None
+            if found is None or found.st_ino != opened.st_ino or found.st_dev != opened.st_dev:
+                what = Path(name).name
+                msg = f"{what} was deleted, moved or replaced under the open store; close it, and open it anew"
+                raise StoreMissing(msg, path=str(self._path))
 
 
 def prepare_folder(path: Path, *, create: bool) -> None:
@@ -107,6 +141,23 @@ def make_file(path: Path) -> None:
         os.close(os.open(path, flags, 0o600))
     except FileExistsError:
         return
+
+
+def ask_for_check(path: Path) -> None:
+    """Damage showed while the store was in use: leave a mark, for who opens it next to check all of it."""
+    with suppress(OSError):
+        make_file(side_file(path, _CHECK))
+
+
+def is_check_asked_for(path: Path) -> bool:
+    """Whether :func:`ask_for_check` was called since the last check."""
+    return side_file(path, _CHECK).exists()
+
+
+def note_check(path: Path) -> None:
+    """All of the store was checked, and nothing found."""
+    with suppress(OSError):
+        side_file(path, _CHECK).unlink()
 
 
 def file_system(path: Path) -> str | None:

@@ -14,9 +14,10 @@ from typing import Any, Generic, TypeVar
 
 import aiosqlite
 
-from scratch.database.connection import begin, error_code, store_error
+from scratch.database.connection import begin, damaged, error_code, store_error
+from scratch.database.files import ask_for_check
 from scratch.database.forks import GATE
-from scratch.errors import StoreClosed
+from scratch.errors import ForeignDatabase, StoreClosed, StoreCorrupt
 
 T = TypeVar("T")
 
@@ -121,6 +122,9 @@ def named(error: BaseException, path: Path) -> BaseException:
     """The StoreError for an error of sqlite3; any other error as it is."""
     if isinstance(error, sqlite3.Error):
         store = store_error(error, path)
+        if isinstance(store, StoreCorrupt | ForeignDatabase):  # it was ours when it was opened
+            ask_for_check(path)
+            store = damaged(path)
         store.__cause__ = error
         return store
     if isinstance(error, StopIteration):  # a future does not take it
@@ -142,10 +146,17 @@ class GroupCommit:
     All of it is callbacks. A task could be cancelled by a loop that ends, and every waiting write with it.
     """
 
-    def __init__(self, worker: Worker, path: Path, after_commit: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        path: Path,
+        after_commit: Callable[[int], None],
+        before_commit: Callable[[], None] = lambda: None,
+    ) -> None:
         self._worker = worker
         self._path = path
         self._after_commit = after_commit
+        self._before_commit = before_commit  # on the thread; what it raises fails the group
         self._waiting: deque[_Write[Any]] = deque()
         self._running = False
         self._idle: list[asyncio.Future[None]] = []
@@ -182,7 +193,8 @@ class GroupCommit:
     def _start_group(self) -> None:
         group = self._next_group()
         if group:
-            self._worker.submit(partial(_commit, group, self._path), partial(self._end_group, group))
+            commit = partial(_commit, group, self._path, self._before_commit)
+            self._worker.submit(commit, partial(self._end_group, group))
             return
         self._running = False
         for future in self._idle:
@@ -210,26 +222,32 @@ class GroupCommit:
             self._start_group()
 
 
-def _commit(group: Sequence[_Write[Any]], path: Path, connection: sqlite3.Connection) -> list[object]:
+def _commit(
+    group: Sequence[_Write[Any]], path: Path, before_commit: Callable[[], None], connection: sqlite3.Connection
+) -> list[object]:
     """On the thread: one transaction. Returns for each write its result, or the exception that it raised.
 
     Savepoints cost as much as a small write. So the group runs without them first, and with them only when one of it
     has failed: then the others are done again.
     """
     try:
-        return _in_transaction(connection, [write.function for write in group])
+        return _in_transaction(connection, [write.function for write in group], before_commit)
     except BaseException as error:
         if len(group) == 1 or error_code(error) == sqlite3.SQLITE_BUSY:
             raise
-    return _in_transaction(connection, [partial(_one, write=write, path=path) for write in group])
+    functions = [partial(_one, write=write, path=path) for write in group]
+    return _in_transaction(connection, functions, before_commit)
 
 
 def _in_transaction(
-    connection: sqlite3.Connection, functions: Sequence[Callable[[sqlite3.Connection], object]]
+    connection: sqlite3.Connection,
+    functions: Sequence[Callable[[sqlite3.Connection], object]],
+    before_commit: Callable[[], None],
 ) -> list[object]:
     begin(connection)
     try:
         outcomes = [function(connection) for function in functions]
+        before_commit()
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
