@@ -828,6 +828,16 @@ async def test_a_checkpoint_that_fails_is_logged_and_no_write_hears_of_it(
     assert (await store.sweep()).wal_bytes == 0
 
 
+async def test_the_wal_is_written_back_before_the_write_lock_is_taken_for_it(store: ScratchStore) -> None:
+    statements: list[str] = []
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
+        connection.execute("SELECT 1 FROM runs").fetchall()
+        connection.set_trace_callback(statements.append)
+        assert maintenance.restart_wal(connection, 0)
+    # on a busy disk RESTART alone held the lock for over 5 seconds, and then every other process got StoreBusy
+    assert statements == ["PRAGMA wal_checkpoint(PASSIVE)", "PRAGMA wal_checkpoint(RESTART)"]
+
+
 # --- opened for reading
 
 

@@ -123,11 +123,13 @@ def restart_wal(connection: sqlite3.Connection, seconds: float) -> bool:
     """Write all of the WAL back, so that the next write begins at its start; whether nobody stood in the way.
 
     Args:
-        connection: Outside a transaction. Other writers wait while it does that.
-        seconds: How long to wait for readers that still need the WAL.
+        connection: Outside a transaction.
+        seconds: How long to wait for readers that still need the WAL, and for others that write it back.
     """
     deadline = time.monotonic() + seconds
-    while not checkpoint(connection, "RESTART"):
+    # RESTART keeps the write lock while it waits for the disk: on a busy one that was over 5 seconds, and then all
+    # other processes got StoreBusy. PASSIVE writes beside them; after it RESTART has only the last pages to write.
+    while not (checkpoint(connection, "PASSIVE") and checkpoint(connection, "RESTART")):
         if time.monotonic() >= deadline:
             return False
         time.sleep(0.001)
