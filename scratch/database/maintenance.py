@@ -22,9 +22,12 @@ ORPHANS = (
     "SELECT DISTINCT entry_id FROM scratch_chunks WHERE entry_id NOT IN (SELECT entry_id FROM scratch_entries) LIMIT ?"
 )
 DELETE_ORPHAN = "DELETE FROM scratch_chunks WHERE entry_id = ?"
+# A piece that is not as long as it has to be at its place counts as -1: others cannot make up for it.
 INCOMPLETE = """
-    SELECT count(*) FROM scratch_entries e
-    WHERE e.size <> (SELECT coalesce(sum(length(data)), 0) FROM scratch_chunks c WHERE c.entry_id = e.entry_id)
+    SELECT count(*) FROM scratch_entries e WHERE e.size <> (
+        SELECT coalesce(sum(iif(length(data) = min(65536, e.size - seq * 65536), length(data), -1)), 0)
+        FROM scratch_chunks c WHERE c.entry_id = e.entry_id
+    )
 """
 MISCOUNTED = """
     SELECT count(*) FROM runs r
