@@ -834,8 +834,8 @@ async def test_the_wal_is_written_back_before_the_write_lock_is_taken_for_it(sto
         connection.execute("SELECT 1 FROM runs").fetchall()
         connection.set_trace_callback(statements.append)
         assert maintenance.restart_wal(connection, 0)
-    # on a busy disk RESTART alone held the lock for over 5 seconds, and then every other process got StoreBusy
-    assert statements == ["PRAGMA wal_checkpoint(PASSIVE)", "PRAGMA wal_checkpoint(RESTART)"]
+    # RESTART alone was seen to hold the lock for 5 seconds, and then every other process got StoreBusy
+    assert statements[1:-1] == ["PRAGMA wal_checkpoint(PASSIVE)", "PRAGMA wal_checkpoint(RESTART)"]
 
 
 # --- opened for reading

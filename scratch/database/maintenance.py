@@ -41,6 +41,9 @@ TOTALS = """
         (SELECT coalesce(sum(size), 0) FROM scratch_entries WHERE expires_at <= ?1)
 """
 
+_RESTART_PATIENCE_MS = 20
+"""How long a restart of the WAL waits for writers, and then keeps them away to wait for readers, at a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -126,17 +129,22 @@ def restart_wal(connection: sqlite3.Connection, seconds: float) -> bool:
     """Write all of the WAL back, so that the next write begins at its start; whether nobody stood in the way.
 
     Args:
-        connection: Outside a transaction.
+        connection: The writing one, outside a transaction; it has no busy_timeout otherwise.
         seconds: How long to wait for readers that still need the WAL, and for others that write it back.
     """
     deadline = time.monotonic() + seconds
-    # RESTART keeps the write lock while it waits for the disk: on a busy one that was over 5 seconds, and then all
-    # other processes got StoreBusy. PASSIVE writes beside them; after it RESTART has only the last pages to write.
-    while not (checkpoint(connection, "PASSIVE") and checkpoint(connection, "RESTART")):
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(0.001)
-    return True
+    # Else it would have to find a moment in which nobody reads or writes, and with several writers there is none.
+    connection.execute(f"PRAGMA busy_timeout={_RESTART_PATIENCE_MS}")
+    try:
+        # RESTART keeps the write lock as long as it takes, waiting for the disk included. It was seen to take 5 seconds,
+        # and all other processes got StoreBusy. PASSIVE writes beside them; RESTART has only the last pages left then.
+        while not (checkpoint(connection, "PASSIVE") and checkpoint(connection, "RESTART")):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.001)
+        return True
+    finally:
+        connection.execute("PRAGMA busy_timeout=0")
 
 
 @dataclass(frozen=True, slots=True)
