@@ -165,6 +165,7 @@ class Worker:
             await self._store.sweep()
 
     async def _delete_run(self) -> None:
+        say(will="fill")
         side = await self._store.run("side", agent_id=AGENT)
         for _ in range(60):
             assert (await side.capture(query(self._body(9 * 1024, 50_000)))).handle is not None

@@ -27,6 +27,7 @@ T = TypeVar("T")
 WRITERS = 8
 SWEEPER = WRITERS  # the number of the process that sweeps; the readers come after it
 READERS = 2
+LOGS = 8
 SIZES = (9 * 1024, 1024 * 1024)
 LONG = 3_600.0
 """Seconds that an entry lives which must be there at the end."""
@@ -226,13 +227,9 @@ class Writer:
     async def _count(self) -> None:
         """All writers count in one note."""
         while True:
+            note = await self._shared.read("counter")
             try:
-                note = await self._shared.read("counter")
-                text, version = note.text, note.version
-            except NoteNotFound:
-                text, version = "0", 0
-            try:
-                write = self._shared.write("counter", str(int(text) + 1), if_version=version)
+                write = self._shared.write("counter", str(int(note.text) + 1), if_version=note.version)
                 await self._meter.time("count", write)
             except VersionConflict:
                 self._meter.counts["conflicts"] += 1
@@ -244,7 +241,7 @@ class Writer:
         """All writers append to the same notes."""
         self._number += 1
         entry = f"{self._name} {self._number}"
-        await self._meter.time("append", self._shared.write(f"log-{self._number % 8}", line(entry), append=True))
+        await self._meter.time("append", self._shared.write(f"log-{self._number % LOGS}", line(entry), append=True))
         self._logged.append(entry)
 
     async def _delete_run(self) -> None:
