@@ -136,8 +136,8 @@ def restart_wal(connection: sqlite3.Connection, seconds: float) -> bool:
     # Else it would have to find a moment in which nobody reads or writes, and with several writers there is none.
     connection.execute(f"PRAGMA busy_timeout={_RESTART_PATIENCE_MS}")
     try:
-        # RESTART keeps the write lock as long as it takes, waiting for the disk included. It was seen to take 5 seconds,
-        # and all other processes got StoreBusy. PASSIVE writes beside them; RESTART has only the last pages left then.
+        # RESTART keeps the write lock as long as it takes, waiting for the disk included. It was seen to take 5 seconds
+        # while all other processes got StoreBusy. PASSIVE writes beside them; RESTART has only the last pages left then.
         while not (checkpoint(connection, "PASSIVE") and checkpoint(connection, "RESTART")):
             if time.monotonic() >= deadline:
                 return False
