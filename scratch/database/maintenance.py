@@ -137,7 +137,7 @@ def restart_wal(connection: sqlite3.Connection, seconds: float) -> bool:
     connection.execute(f"PRAGMA busy_timeout={_RESTART_PATIENCE_MS}")
     try:
         # RESTART keeps the write lock as long as it takes, waiting for the disk included. It was seen to take 5 seconds
-        # while all other processes got StoreBusy. PASSIVE writes beside them; RESTART has only the last pages left then.
+        # while all other processes got StoreBusy. PASSIVE writes beside them; RESTART has only the last pages left.
         while not (checkpoint(connection, "PASSIVE") and checkpoint(connection, "RESTART")):
             if time.monotonic() >= deadline:
                 return False
