@@ -156,6 +156,6 @@ async def test_what_was_acknowledged_survives_kill_9_at_any_point(
         ("kills: seed", str(seed)),
         ("kills", f"{kills} ({', '.join(f'{count} {kind}' for kind, count in kinds.items())})"),
         ("they came", ", ".join(f"{point}: {count}" for point, count in points.most_common())),
-        ("acknowledged", f"{acknowledged:,} writes before them; {promises.read_back:,} times read back"),
+        ("acknowledged", f"{acknowledged:,} operations before them; {promises.read_back:,} times read back"),
         ("lost by kills", "0"),
     ]
