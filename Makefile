@@ -1,4 +1,4 @@
-# make demo | test | bench | lint | wheel | clean
+# make demo | test | bench | soak | lint | wheel | clean
 #
 #   make test PYTHON=python3.13      another interpreter
 #   make test VENV=/tmp/fresh        another virtual environment
@@ -16,12 +16,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test bench lint wheel clean
+.PHONY: help demo test bench soak lint wheel clean
 
 help:
 	@echo "make demo    a short tour of the scratch command"
 	@echo "make test    the tests"
 	@echo "make bench   the benchmarks"
+	@echo "make soak    the load and the crashes at full length; SOAK_SEED=n repeats a run"
 	@echo "make lint    ruff, mypy, pyright and the layers"
 	@echo "make wheel   the sdist, and the wheel from it, in $(DIST)/"
 	@echo "make clean   remove what the above have made"
@@ -34,6 +35,9 @@ test: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest tests/benchmarks -m benchmark -s
+
+soak: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest tests/soak -m soak -s
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check

@@ -23,9 +23,12 @@ ORPHANS = (
     "SELECT DISTINCT entry_id FROM scratch_chunks WHERE entry_id NOT IN (SELECT entry_id FROM scratch_entries) LIMIT ?"
 )
 DELETE_ORPHAN = "DELETE FROM scratch_chunks WHERE entry_id = ?"
+# A piece that is not as long as it has to be at its place counts as -1: others cannot make up for it.
 INCOMPLETE = """
-    SELECT count(*) FROM scratch_entries e
-    WHERE e.size <> (SELECT coalesce(sum(length(data)), 0) FROM scratch_chunks c WHERE c.entry_id = e.entry_id)
+    SELECT count(*) FROM scratch_entries e WHERE e.size <> (
+        SELECT coalesce(sum(iif(length(data) = min(65536, e.size - seq * 65536), length(data), -1)), 0)
+        FROM scratch_chunks c WHERE c.entry_id = e.entry_id
+    )
 """
 MISCOUNTED = """
     SELECT count(*) FROM runs r
@@ -42,6 +45,9 @@ ADD_COUNT = """
     INSERT INTO counters (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value
 """
 COUNTS = "SELECT name, value FROM counters"
+
+_RESTART_PATIENCE_MS = 20
+"""How long a restart of the WAL waits for writers, and then keeps them away to wait for readers, at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +134,22 @@ def restart_wal(connection: sqlite3.Connection, seconds: float) -> bool:
     """Write all of the WAL back, so that the next write begins at its start; whether nobody stood in the way.
 
     Args:
-        connection: Outside a transaction. Other writers wait while it does that.
-        seconds: How long to wait for readers that still need the WAL.
+        connection: The writing one, outside a transaction; it has no busy_timeout otherwise.
+        seconds: How long to wait for readers that still need the WAL, and for others that write it back.
     """
     deadline = time.monotonic() + seconds
-    while not checkpoint(connection, "RESTART"):
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(0.001)
-    return True
+    # Else it would have to find a moment in which nobody reads or writes, and with several writers there is none.
+    connection.execute(f"PRAGMA busy_timeout={_RESTART_PATIENCE_MS}")
+    try:
+        # RESTART keeps the write lock as long as it takes, waiting for the disk included. It was seen to take 5 seconds
+        # while all other processes got StoreBusy. PASSIVE writes beside them; RESTART has only the last pages left.
+        while not (checkpoint(connection, "PASSIVE") and checkpoint(connection, "RESTART")):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.001)
+        return True
+    finally:
+        connection.execute("PRAGMA busy_timeout=0")
 
 
 @dataclass(frozen=True, slots=True)
