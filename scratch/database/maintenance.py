@@ -220,7 +220,8 @@ def backup(connection: sqlite3.Connection, target: Path) -> None:
     # made by us first, because SQLite would make it with the umask's rights
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
     try:
-        connection.execute("VACUUM INTO ?", (str(target),))
+        # as bytes: a name need not be UTF-8
+        connection.execute("VACUUM INTO CAST(? AS TEXT)", (os.fsencode(target),))
     except BaseException:
         target.unlink()  # a part of a copy must not be taken for one
         raise
