@@ -84,5 +84,7 @@ async def sweep(
     while step := await database.give_back_step():
         given_back += step
         await asyncio.sleep(pause)
+    if database.erases:
+        await database.erase()
     wal = await database.truncate_wal()
     return SweepReport(entries, size, batches, given_back, wal, time.monotonic() - started)

@@ -119,19 +119,35 @@ def checkpoint(connection: sqlite3.Connection, mode: str) -> bool:
     return not busy
 
 
-def restart_wal(connection: sqlite3.Connection, seconds: float) -> bool:
+def restart_wal(connection: sqlite3.Connection, seconds: float, mode: str = "RESTART") -> bool:
     """Write all of the WAL back, so that the next write begins at its start; whether nobody stood in the way.
 
     Args:
         connection: Outside a transaction. Other writers wait while it does that.
         seconds: How long to wait for readers that still need the WAL.
+        mode: ``TRUNCATE`` cuts the WAL to nothing as well.
     """
     deadline = time.monotonic() + seconds
-    while not checkpoint(connection, "RESTART"):
+    while not checkpoint(connection, mode):
         if time.monotonic() >= deadline:
             return False
         time.sleep(0.001)
     return True
+
+
+def data_version(connection: sqlite3.Connection) -> int:
+    """A number that changes with every commit of another connection."""
+    (version,) = connection.execute("PRAGMA data_version").fetchone()
+    return int(version)
+
+
+def rewrite(connection: sqlite3.Connection) -> None:
+    """Write the whole file anew, with what is there and nothing else. Outside a transaction.
+
+    ``secure_delete`` overwrites a row where it stands. But whenever SQLite moves rows between pages, copies of them
+    stay in the unused middle of the old ones, and a row that is deleted later is not looked for there.
+    """
+    connection.execute("VACUUM")
 
 
 @dataclass(frozen=True, slots=True)
