@@ -30,11 +30,14 @@ class Reader:
         return now_ms(self._clock)
 
     def _target(self, name: object) -> tuple[Kind, str]:
-        """What a handle's, or an artifact's, name stands for."""
+        """What a handle's, or an artifact's, name stands for.
+
+        What can be no name is looked for as well, as one that nothing has: it costs what an unknown one costs.
+        """
         try:
             name = check_name(name, "handle")
         except InvalidArgument:
-            raise not_found(name) from None
+            return Kind.HANDLE, ""
         return (Kind.HANDLE if looks_like_handle(name) else Kind.ARTIFACT), name
 
     async def window(self, name: object, offset: int, length: int, note: str | None) -> Window:
@@ -45,7 +48,7 @@ class Reader:
             self._scope, *target, self._now(), start, offset + length + windows.MARGIN
         )
         if found is None:
-            raise not_found(target[1])
+            raise not_found(name)
         size, media_type, data = found
         return windows.cut_window(
             data, start, offset=offset, length=length, size=size, binary=media_type == BINARY, note=note
@@ -81,7 +84,7 @@ class Reader:
             # it can be deleted at any time while it is searched, and an artifact be replaced
             if found is not None and (info.kind is Kind.HANDLE or await self._is_current(info)):
                 return found
-        raise not_found(target[1])
+        raise not_found(name)
 
     async def _search(
         self, info: EntryInfo, search: MatchScan, context: int, max_windows: int, note: str | None, now: int
