@@ -156,7 +156,7 @@ def commands(handle: str, odd: str, folder: Path) -> list[tuple[str, ...]]:
         ("doctor",),
         ("backup", odd),
         ("backup", str(folder / odd.replace("/", "")[:40])),
-        ("export", "run", "--to", str(folder / "out" / odd.replace("/", "")[:40]), "--dry-run"),
+        ("export", "run", "--to", str(folder / "out" / odd.replace("/", "")[:40]), "--all", "--dry-run"),
         ("export", odd, "--to", odd),
         ("explore", handle, "head"),
         ("explore", handle, "schema"),
@@ -212,7 +212,7 @@ def test_names_that_another_program_wrote_are_shown_with_escapes(typist: Typist,
         ("runs",),
         ("rm", "run", key, "--dry-run"),
         ("show", "run", key),
-        ("export", "run", "--to", str(tmp_path / "out"), "--dry-run"),
+        ("export", "run", "--to", str(tmp_path / "out"), "--all", "--dry-run"),
         ("doctor",),
     ):
         for terminal in (True, False):
@@ -240,7 +240,7 @@ def test_json_in_a_pipe_is_json_with_every_value_whole(
     assert listed[0]["source_tool"] == (odd[:256].encode("utf-8", "replace").decode() or None)
     assert [run["run_id"] for run in told("runs", "--json")] == ["run"]
     assert told("find", "run", handle, "e", "--json")["complete"] in {True, False}
-    exported = told("export", "run", "--to", str(tmp_path / "out"), "--dry-run", "--json")
+    exported = told("export", "run", "--to", str(tmp_path / "out"), "--all", "--dry-run", "--json")
     assert [file["key"] for file in exported["files"]][-1] == "artifact.md"
     for name in ("stats", "doctor", "sweep"):
         assert told(name, "--json")

@@ -63,7 +63,7 @@ async def test_every_file_and_folder_is_private_at_every_moment(tmp_path: Path, 
         await run.capture(query("x" * 9_000_000))  # over the size at which a checkpoint begins
         await write_artifact(run, "plan.md", "the plan")
         await store.backup(folder / "deep" / "copy.db")
-        await export_run(store, "r", folder / "out")
+        await export_run(store, "r", folder / "out", everything=True)
         clock.advance(4_000)
         await store.sweep()
         assert {"copy.db", "coordinator-plan.md", "scratch.db", "scratch.db-wal"} <= set(assert_private(folder))
@@ -104,7 +104,7 @@ def test_the_daemon_and_the_command_leave_private_files_too(tmp_path: Path, mask
     add_expired(path, 3)
     process("scratch.sweeper.daemon", "--db", str(path), "--once")
     process("scratch.cli.main", "--db", str(path), "backup", str(folder / "copy.db"))
-    process("scratch.cli.main", "--db", str(path), "export", "r", "--to", str(folder / "out"))
+    process("scratch.cli.main", "--db", str(path), "export", "r", "--to", str(folder / "out"), "--all")
     assert {"scratch.db", "copy.db"} <= set(assert_private(folder))
 
 
