@@ -20,6 +20,7 @@ from scratch.artifacts import write_artifact
 from scratch.budget import MAX_EXTRACTION_TOKENS
 from scratch.config import Config, ConfigError
 from scratch.content import read_content
+from scratch.explore import jsonscan
 from scratch.tokens import estimate_tokens
 from scratch.tools import VERBS, Toolset, Verb
 from scratch.tools.refusal import MOST_TOKENS
@@ -231,3 +232,27 @@ def test_every_file_is_a_configuration_or_a_configuration_error(tmp_path: Path, 
         assert not any(character < " " and character != "\n" for character in said)
     else:
         config.policy()
+
+
+@pytest.mark.parametrize("content", ["[" * 500 + "]" * 500, '{"a":' * 500 + "1" + "}" * 500])
+async def test_what_is_nested_deep_is_not_walked_over_again_and_again(
+    run: RunScratch, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    """A thousand bytes took 84 s: each level walked over all below it, and what was suggested was tried 24 times."""
+    steps = 0
+    run_end = jsonscan.run_end
+
+    def counting(*arguments: Any) -> int:
+        nonlocal steps
+        steps += 1
+        return run_end(*arguments)
+
+    tools = Toolset(run)
+    handle = (await tools.capture(query(content))).handle
+    monkeypatch.setattr(jsonscan, "run_end", counting)
+    answer = await ask(tools, "schema", {"handle": handle, "max_depth": 2**31})
+    first = json.loads(answer)["suggestions"][0]
+    assert first["tool"] == "schema"
+    assert not (await ask(tools, "schema", first["arguments"])).is_error
+    await ask(tools, "get_in", {"handle": handle, "path": "$"})
+    assert steps < 60_000  # it was millions
