@@ -21,9 +21,10 @@ from scratch import Captured, HandleNotFound, Observation, RunScratch, ScratchSt
 from scratch.cli.proof import EXPLORED_RUN, prove
 from scratch.cli.render import print_entries, print_matches
 from scratch.cli.session import examples, failure, run
-from scratch.cli.text import counted, escape_block, flush, print_line, write
+from scratch.cli.text import counted, flush, print_line, write
 from scratch.cli.upkeep import print_sweep
 from scratch.clock import now_ms, system_clock
+from scratch.visible import escape_block
 
 _RUN = "demo"
 _AGENT = "demo"

@@ -18,11 +18,12 @@ from scratch.cli.session import (
     open_to_read,
     run,
 )
-from scratch.cli.text import escape_block, print_json, print_json_text, write
+from scratch.cli.text import print_json, print_json_text, write
 from scratch.spill import OwnText
 from scratch.tools import CLIENTS, GROUPS, VERBS, Client, Group, Parameter, Toolset, Verb
 from scratch.tools.exploring import EXPLORING
 from scratch.tools.notes import READ_HANDLE
+from scratch.visible import escape_block
 
 
 @click.group(

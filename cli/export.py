@@ -15,7 +15,7 @@ from scratch.export import ExportReport, export_run
 @click.command(
     epilog=examples(
         "scratch export run-42 --to ./out",
-        "scratch export run-42 --to ./out --agent researcher --dry-run",
+        "scratch export run-42 --to ./out --all --agent researcher --dry-run",
         "scratch export run-42 --to ./out --json | jq -r '.files[].path'",
     )
 )
@@ -28,11 +28,12 @@ from scratch.export import ExportReport, export_run
     help="Where the run's folder is made; DIR too when it is missing.",
 )
 @click.option("--agent", metavar="AGENT", help="Only what this agent wrote.")
+@click.option("--all", "everything", is_flag=True, help="Notes and results too.")
 @json_option
 @click.option("--dry-run", is_flag=True, help="Say what would be written; write nothing.")
 @click.pass_obj
-def export(path: Path, run_id: str, to: str, agent: str | None, as_json: bool, dry_run: bool) -> None:
-    """Write what is live in a run as files.
+def export(path: Path, run_id: str, to: str, agent: str | None, everything: bool, as_json: bool, dry_run: bool) -> None:
+    """Write the artifacts of a run as files; with --all its notes and results too.
 
     Into DIR/RUN, which must not be there yet, or be empty: artifacts/, iteration-N/scratchpad/, notes/, handles/. Names
     are made safe, files are 0600. All of it is written, or nothing. In a pipe one line a file: path, kind, key,
@@ -43,7 +44,7 @@ def export(path: Path, run_id: str, to: str, agent: str | None, as_json: bool, d
 
     async def work() -> ExportReport:
         async with open_to_read(path) as store:
-            return await export_run(store, run_id, Path(to), agent_id=agent, dry_run=dry_run)
+            return await export_run(store, run_id, Path(to), agent_id=agent, everything=everything, dry_run=dry_run)
 
     report = run(work())
     if as_json:
@@ -60,4 +61,7 @@ def export(path: Path, run_id: str, to: str, agent: str | None, as_json: bool, d
         wrote = "would write" if dry_run else "wrote"
         print_note(f"{wrote} {counted(len(report.files), 'file', 'files')} ({report.size:,} bytes) to {report.folder}")
     else:
-        print_note(f"nothing is live in run {run_id!r}" + (f" of agent {agent!r}" if agent is not None else ""))
+        what = "nothing is live" if everything or not report.left_out else "there is no artifact"
+        print_note(f"{what} in run {run_id!r}" + (f" of agent {agent!r}" if agent is not None else ""))
+    if report.left_out:
+        print_note(f"left out: {counted(report.left_out, 'note or result', 'notes and results')}; --all takes them too")

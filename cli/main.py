@@ -20,7 +20,8 @@ from scratch.cli.session import (
     examples,
     os_error_text,
 )
-from scratch.cli.text import discard_output, escape, flush
+from scratch.cli.text import discard_output, flush
+from scratch.visible import escape
 
 _COMMANDS = {
     "backup": "upkeep.backup",

@@ -12,18 +12,10 @@ import click
 from scratch import EntryInfo, Kind, RunInfo, RunScratch, Window
 from scratch.cli.render import print_entries, print_matches, print_runs
 from scratch.cli.session import agent_option, examples, failure, json_option, open_to_read, pick, run, run_argument
-from scratch.cli.text import (
-    BASE64_BYTES,
-    counted,
-    escape_block,
-    print_json,
-    print_note,
-    write,
-    write_base64,
-    write_bytes,
-)
+from scratch.cli.text import BASE64_BYTES, counted, print_json, print_note, write, write_base64, write_bytes
 from scratch.clock import now_ms, system_clock
 from scratch.content import BINARY
+from scratch.visible import escape_block
 from scratch.windows import (
     DEFAULT_CONTEXT,
     DEFAULT_WINDOWS,

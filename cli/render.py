@@ -14,16 +14,9 @@ from rich.console import Console, JustifyMethod, OverflowMethod
 from rich.table import Table
 from rich.text import Text
 
-from scratch.cli.text import (
-    encodable,
-    escape,
-    escape_block,
-    on_terminal,
-    output_encoding,
-    print_fields,
-    print_line,
-)
+from scratch.cli.text import encodable, on_terminal, output_encoding, print_fields, print_line
 from scratch.entries import EntryInfo, RunInfo, decode_text
+from scratch.visible import escape, escape_block
 from scratch.windows import Matches, MatchWindow
 
 _GAP = 2

@@ -11,10 +11,10 @@ import click
 import platformdirs
 
 from scratch import EntryInfo, InvalidArgument, Kind, ScratchError, ScratchStore
-from scratch.cli.text import escape
 from scratch.clock import ttl_seconds
 from scratch.entries import check_name
 from scratch.store import Opening
+from scratch.visible import escape
 
 EXIT_OK = 0
 EXIT_FAILED = 1

@@ -5,35 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import os
-import re
 import sys
 from typing import Any
 
 import click
 
-# C0, DEL and C1; what turns the writing direction; line and paragraph separators; lone surrogates
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-_LAST_OF_ONE_BYTE = 0xFF
+from scratch.visible import UNSAFE, escape
+
 _BYTES_A_BASE64_LINE = 57
 
 BASE64_BYTES = _BYTES_A_BASE64_LINE * 512
 """Bytes in pieces of this length (the last one shorter) give base64 that can be joined."""
-
-
-def escape(text: str) -> str:
-    """``text`` on one line, with everything that a terminal would obey made visible."""
-    return _UNSAFE.sub(lambda found: _visible(found[0]), text)
-
-
-def escape_block(text: str) -> str:
-    """``text`` with its lines and tabs as they are, and everything else that a terminal would obey made visible."""
-    return _UNSAFE.sub(lambda found: found[0] if found[0] in "\n\t" else _visible(found[0]), text)
-
-
-def _visible(character: str) -> str:
-    code = ord(character)
-    return _SHORT.get(character) or (f"\\x{code:02x}" if code <= _LAST_OF_ONE_BYTE else f"\\u{code:04x}")
 
 
 def encodable(text: str) -> str:
@@ -137,7 +119,7 @@ def print_json_text(text: str) -> None:
     """JSON text; what is unsafe or cannot be encoded gets JSON's own escapes, so that the value stays the same."""
     encoding = output_encoding()
     for line in text.split("\n"):
-        safe = _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+        safe = UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
         try:
             safe.encode(encoding)
         except UnicodeEncodeError:

@@ -24,18 +24,10 @@ from scratch.cli.session import (
     ttl_option,
     writing_agent_option,
 )
-from scratch.cli.text import (
-    counted,
-    escape_block,
-    on_terminal,
-    print_json_text,
-    print_line,
-    print_note,
-    write,
-    write_bytes,
-)
+from scratch.cli.text import counted, on_terminal, print_json_text, print_line, print_note, write, write_bytes
 from scratch.entries import MAX_NOTE_BYTES, decode_text
 from scratch.store import MAX_ENTRY_BYTES
+from scratch.visible import escape_block
 
 # Whoever types `put` has decided already: everything is stored, whatever its size and its tool's name.
 _STORE_ALL = SpillPolicy(threshold_bytes=0, stub_must_be_smaller=False, internal_verbs=frozenset())

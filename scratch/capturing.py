@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from scratch.content import BINARY, TEXT, Content, is_heavy, read_content
@@ -32,7 +32,7 @@ class Captured:
     ``text`` goes into the model's context: the whole content, or the stub. ``handle`` is None when it was kept.
     """
 
-    text: str
+    text: str = field(repr=False)
     handle: str | None
     decision: SpillDecision
     observation: Observation

@@ -33,7 +33,7 @@ class Content:
     lone surrogates as three bytes each).
     """
 
-    body: str | bytes
+    body: str | bytes = field(repr=False)
     size: int
     media_type: str
     value: object = field(default=None, repr=False, compare=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from random import SystemRandom
@@ -48,7 +48,7 @@ class EntryInfo:
     size: int
     tokens: int | None
     media_type: str
-    preview: str
+    preview: str = field(repr=False)  # a repr ends up in logs, where no content belongs
     source_tool: str | None
     version: int
     created_at: int
@@ -70,7 +70,7 @@ class Entry:
     """A note with its content."""
 
     info: EntryInfo
-    content: bytes
+    content: bytes = field(repr=False)
 
     @property
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""A run's live entries as files, for people and for other programs."""
+"""A run's artifacts as files, for people and for other programs; its notes and results when they are asked for."""
 
 from __future__ import annotations
 
@@ -69,13 +69,21 @@ class ExportReport:
     size: int
     """Bytes."""
     gone: tuple[str, ...]
+    left_out: int
+    """Live notes and results that were not asked for."""
     dry_run: bool
 
 
 async def export_run(
-    store: ScratchStore, run_id: str, to: Path, *, agent_id: str | None = None, dry_run: bool = False
+    store: ScratchStore,
+    run_id: str,
+    to: Path,
+    *,
+    agent_id: str | None = None,
+    everything: bool = False,
+    dry_run: bool = False,
 ) -> ExportReport:
-    """Write what is live in a run as files below ``to/<run>``: all of it, or nothing.
+    """Write the live artifacts of a run as files below ``to/<run>``: all of them, or nothing.
 
     ``artifacts/`` and ``iteration-<n>/scratchpad/`` hold the artifacts, ``notes/`` and ``handles/`` the rest (in a
     folder for each agent where there are several). Names are made safe; folders are 0700, files 0600; no link is
@@ -86,6 +94,7 @@ async def export_run(
         run_id: The run.
         to: A folder; made when it is not there.
         agent_id: Only what this agent wrote.
+        everything: Notes and results too, which nobody wrote for others to read.
         dry_run: Say what would be written; touch nothing.
 
     Raises:
@@ -96,7 +105,9 @@ async def export_run(
     if agent_id is not None:
         check_name(agent_id, "agent_id")
     entries = await store.list_scratch_entries_for_run(run_id)
-    planned = plan_files(info for info in entries if agent_id in (None, info.agent_id))
+    entries = [info for info in entries if agent_id in (None, info.agent_id)]
+    chosen = [info for info in entries if everything or info.kind is Kind.ARTIFACT]
+    planned = plan_files(chosen)
     name = safe_name(run_id)
     files = [_exported(path, info) for path, info in planned]
     gone: list[str] = []
@@ -107,7 +118,8 @@ async def export_run(
     except OSError as error:
         msg = f"the export to {to / name} cannot be written: {error.strerror or error}"
         raise ExportError(msg, path=str(to / name)) from error
-    return ExportReport(run_id, str(to / name), tuple(files), sum(file.size for file in files), tuple(gone), dry_run)
+    size, left_out = sum(file.size for file in files), len(entries) - len(chosen)
+    return ExportReport(run_id, str(to / name), tuple(files), size, tuple(gone), left_out, dry_run)
 
 
 def plan_files(entries: Iterable[EntryInfo]) -> list[tuple[FilePath, EntryInfo]]:

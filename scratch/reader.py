@@ -31,11 +31,14 @@ class Reader:
         return now_ms(self._clock)
 
     def _target(self, name: object) -> tuple[Kind, str]:
-        """What a handle's, or an artifact's, name stands for."""
+        """What a handle's, or an artifact's, name stands for.
+
+        What can be no name is looked for as well, as one that nothing has: it costs what an unknown one costs.
+        """
         try:
             name = check_name(name, "handle")
         except InvalidArgument:
-            raise self._counters.missed(not_found(name)) from None
+            return Kind.HANDLE, ""
         return (Kind.HANDLE if looks_like_handle(name) else Kind.ARTIFACT), name
 
     async def window(self, name: object, offset: int, length: int, note: str | None) -> Window:
@@ -46,7 +49,7 @@ class Reader:
             self._scope, *target, self._now(), start, offset + length + windows.MARGIN
         )
         if found is None:
-            raise self._counters.missed(not_found(target[1]))
+            raise self._counters.missed(not_found(name))
         size, media_type, data = found
         window = windows.cut_window(
             data, start, offset=offset, length=length, size=size, binary=media_type == BINARY, note=note
@@ -85,7 +88,7 @@ class Reader:
             if found is not None and (info.kind is Kind.HANDLE or await self._is_current(info)):
                 self._counters.read("matches", sum(window.end - window.offset for window in found.windows))
                 return found
-        raise self._counters.missed(not_found(target[1]))
+        raise self._counters.missed(not_found(name))
 
     async def _search(
         self, info: EntryInfo, search: MatchScan, context: int, max_windows: int, note: str | None, now: int

@@ -71,7 +71,7 @@ class Observation:
     (``artifact_id`` to ``persisted``) is kept in context. ``call_id`` is never used as a key.
     """
 
-    content: Any
+    content: Any = field(repr=False)
     tool: str = ""
     tool_class: str | None = None
     """``query``, ``workspace`` and ``browser`` results may be spilled; ``effect`` and any other are kept."""
@@ -153,7 +153,7 @@ class Stub:
     """What the model gets in place of a spilled content: exactly these four keys, the same bytes at every rendering."""
 
     handle: str
-    preview: str
+    preview: str = field(repr=False)
     size: int
     note: str
 

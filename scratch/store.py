@@ -78,7 +78,10 @@ class ScratchStore:
             policy: When to spill; the default spills query, workspace and browser results over 8,192 bytes.
             max_entry_bytes: The largest content stored; 64 MiB.
             max_run_bytes: The most that a run may hold; 1 GiB.
-            secure_delete: ``"on"`` overwrites what is deleted with zeros (sweeps take eight times as long).
+            secure_delete: ``"on"``: what was deleted or replaced is in none of the files any more after the next
+                :meth:`sweep` whose report has ``wal_bytes`` 0, or after :meth:`close`, whoever deleted it; until then
+                it can be in the file and its WAL. Both write the whole file anew for that, unless nobody has written
+                since, and writers wait meanwhile: seconds for some 100 MB, and room for a second copy.
             on_usage: Called with the usage of each scope that was active when it closes: with ``run.close()``, with its
                 run (completed or deleted) or with the store. What it raises is logged.
             clock: Seconds since the epoch, for tests.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import AnyStr, Literal
 
 from scratch.entries import decode_text
@@ -44,7 +44,7 @@ class Window:
     offset: int
     end: int
     size: int
-    text: str
+    text: str = field(repr=False)
     next_offset: int | None
     eof: bool
     encoding: Encoding = "utf-8"
@@ -84,7 +84,7 @@ class MatchWindow:
     offset: int
     end: int
     matches: tuple[int, ...]
-    text: str
+    text: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from scratch.errors import InvalidArgument, ScratchError, StoreMissing
 from scratch.store import ScratchStore
 from scratch.sweeper.schedule import DEFAULT_INTERVAL, DEFAULT_PASS_TIMEOUT, SweepSchedule
 from scratch.sweeper.sweep import BATCH_ENTRIES, SweepReport
+from scratch.visible import escape, escape_block
 
 logger = logging.getLogger("scratch.sweeper")
 
@@ -143,12 +144,18 @@ _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tup
 
 
 class _TextLines(logging.Formatter):
-    """Time (UTC), level and message. No traceback of an error of ours: its message says all."""
+    """Time (UTC), level and message, safe on a terminal. No traceback of an error of ours: its message says all."""
 
     converter = staticmethod(time.gmtime)
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        return escape(super().formatMessage(record))  # the name of a file can hold a line break
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape_block(super().format(record))
 
     def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802 - logging's name
         error = ei[1]

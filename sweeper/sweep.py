@@ -89,5 +89,7 @@ async def sweep(
     database.counters.values["sweeps"] += 1
     if batches or given_back:  # else no lock is taken; and before the WAL is cut, or it would grow again
         await database.save_counts()
+    if database.erases:
+        await database.erase()
     wal = await database.truncate_wal()
     return SweepReport(entries, size, batches, given_back, wal, time.monotonic() - started)

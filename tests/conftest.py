@@ -6,9 +6,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from scratch import RunScratch, ScratchStore
 from tests.support import Clock
+
+# A long run: pytest tests/test_hostile.py --hypothesis-profile=soak
+settings.register_profile("soak", max_examples=10_000, deadline=None)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from scratch.cli import demo, writing
 from scratch.cli.main import cli
 from scratch.cli.render import duration
 from scratch.cli.session import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISUSE, EXIT_OK, default_path
-from scratch.cli.text import escape, escape_block
+from scratch.visible import escape, escape_block
 from tests.support import Clock, add_expired, cli_commands, count_entries, unhurried
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,6 +11,7 @@ import tracemalloc
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from scratch.export import ExportError, export_run, plan_files, safe_name
 from tests.support import Clock, query
 
 MIB = 1024 * 1024
+export_all = partial(export_run, everything=True)
 
 
 @pytest.fixture
@@ -54,9 +56,24 @@ async def fill(run: RunScratch) -> str:
 # --- what is written
 
 
+async def test_notes_and_results_are_written_only_when_they_are_asked_for(
+    store: ScratchStore, run: RunScratch, to: Path
+) -> None:
+    await fill(run)
+    report = await export_run(store, "run-42", to)
+    assert {file.kind for file in report.files} == {Kind.ARTIFACT}
+    assert sorted(tree(to)) == [
+        "run-42/artifacts/coordinator-plan.md",
+        "run-42/iteration-2/scratchpad/task-1-web-iter-2-result.txt",
+        "run-42/iteration-3/scratchpad/task-1-web-iter-3-grep-7-output.txt",
+    ]
+    assert report.left_out == 2
+    assert (await export_all(store, "run-42", to / "all")).left_out == 0
+
+
 async def test_each_sort_of_entry_has_its_place(store: ScratchStore, run: RunScratch, to: Path) -> None:
     handle = await fill(run)
-    report = await export_run(store, "run-42", to)
+    report = await export_all(store, "run-42", to)
     note = f"notes/{safe_name('todo/first')}"
     assert tree(to) == {
         "run-42/artifacts/coordinator-plan.md": b"the plan",
@@ -80,19 +97,19 @@ async def test_each_agent_has_a_folder_where_there_are_several(store: ScratchSto
     await write_artifact(writer, "shared.md", "s")
     await run.write("plan", "mine")
     await write_artifact(run, "plan.md", "p")
-    await export_run(store, "run-42", to / "1")
+    await export_all(store, "run-42", to / "1")
     assert sorted(tree(to / "1")) == [
         "run-42/artifacts/coordinator-plan.md",
         "run-42/artifacts/coordinator-shared.md",
         "run-42/notes/plan",
     ]
     await writer.write("plan", "theirs")
-    await export_run(store, "run-42", to / "2")
+    await export_all(store, "run-42", to / "2")
     assert tree(to / "2" / "run-42" / "notes") == {
         "researcher/plan": b"mine",
         f"{safe_name('the writer')}/plan": b"theirs",
     }
-    await export_run(store, "run-42", to / "3", agent_id="the writer")
+    await export_all(store, "run-42", to / "3", agent_id="the writer")
     assert tree(to / "3" / "run-42") == {"notes/plan": b"theirs", "artifacts/coordinator-shared.md": b"s"}
 
 
@@ -105,7 +122,7 @@ async def test_an_export_holds_no_byte_of_another_run(store: ScratchStore, path:
         await run.capture(query(mark * 20_000))
     await (await store.run("B", agent_id="agent-of-apple")).write("stray", "berry from an agent of both")
     await store.delete_run("never")
-    await export_run(store, "A", to)
+    await export_all(store, "A", to)
     names = [str(file.relative_to(to)) for file in to.rglob("*")]
     assert names
     assert not [name for name in names if "berry" in name or name.startswith("B")]
@@ -117,7 +134,7 @@ async def test_files_and_folders_are_for_their_owner_only(store: ScratchStore, r
     await fill(run)
     umask = os.umask(0)
     try:
-        await export_run(store, "run-42", to)
+        await export_all(store, "run-42", to)
     finally:
         os.umask(umask)
     assert {stat.S_IMODE(file.stat().st_mode) for file in to.rglob("*") if file.is_file()} == {0o600}
@@ -134,7 +151,7 @@ async def test_every_content_comes_out_as_it_went_in(store: ScratchStore, run: R
     }
     for name, content in contents.items():
         await run.write_artifact(name, content)
-    await export_run(store, "run-42", to)
+    await export_all(store, "run-42", to)
     assert tree(to / "run-42" / "artifacts") == {
         name: content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
         for name, content in contents.items()
@@ -145,10 +162,10 @@ async def test_what_has_expired_is_not_exported(store: ScratchStore, run: RunScr
     await run.write("short", "x", ttl=5)
     await run.write("long", "y", ttl=50)
     clock.advance(6)
-    await export_run(store, "run-42", to / "1")
+    await export_all(store, "run-42", to / "1")
     assert tree(to / "1") == {"run-42/notes/long": b"y"}
     clock.advance(60)
-    report = await export_run(store, "run-42", to / "2")
+    report = await export_all(store, "run-42", to / "2")
     assert report.files == ()
     assert not (to / "2").exists()
 
@@ -157,7 +174,7 @@ async def test_a_store_that_is_open_for_reading_is_enough(path: Path, to: Path) 
     async with ScratchStore.open(path) as store:
         await fill(await store.run("run-42", agent_id="researcher"))
     async with ScratchStore.open(path, read_only=True) as store:
-        report = await export_run(store, "run-42", to)
+        report = await export_all(store, "run-42", to)
     assert len(report.files) == len(tree(to)) == 5
 
 
@@ -165,7 +182,7 @@ async def test_a_large_entry_is_never_in_memory_whole(store: ScratchStore, run: 
     await run.write_artifact("large", b"x" * (24 * MIB))
     tracemalloc.start()
     try:
-        await export_run(store, "run-42", to)
+        await export_all(store, "run-42", to)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -216,7 +233,7 @@ async def test_hostile_names_stay_inside_the_folder(store: ScratchStore, to: Pat
         await scope.write("../../../escape", "x")
     await run.write_artifact("/etc/passwd", "x")
     await run.write_artifact("../x-iter-1-y", "x")
-    report = await export_run(store, "../../evil", to)
+    report = await export_all(store, "../../evil", to)
     assert len(report.files) == len(tree(to)) == 4
     assert [folder.name for folder in to.iterdir()] == [safe_name("../../evil")]
     assert sorted(file.name for file in to.parent.iterdir()) == ["out"]
@@ -228,12 +245,12 @@ async def test_hostile_names_stay_inside_the_folder(store: ScratchStore, to: Pat
 async def test_what_is_there_already_is_not_touched(store: ScratchStore, run: RunScratch, to: Path) -> None:
     await fill(run)
     (to / "run-42").mkdir(parents=True)
-    await export_run(store, "run-42", to)  # an empty folder is no obstacle
+    await export_all(store, "run-42", to)  # an empty folder is no obstacle
     before = tree(to)
     await run.write("more", "x")
     for dry_run in (False, True):
         with pytest.raises(ExportError, match="is there already"):
-            await export_run(store, "run-42", to, dry_run=dry_run)
+            await export_all(store, "run-42", to, dry_run=dry_run)
     assert tree(to) == before
     assert [folder.name for folder in to.iterdir()] == ["run-42"]
 
@@ -250,7 +267,7 @@ async def test_links_are_not_followed(store: ScratchStore, run: RunScratch, tmp_
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     for place in (to, tmp_path / "link", tmp_path / "dangling"):
         with pytest.raises(ExportError, match="symbolic link"):
-            await export_run(store, "run-42", place)
+            await export_all(store, "run-42", place)
     assert list(elsewhere.iterdir()) == []
     assert not (tmp_path / "nowhere").exists()
 
@@ -277,7 +294,7 @@ async def test_what_comes_into_its_place_meanwhile_is_not_touched_either(
 
     monkeypatch.setattr(exporting._Target, "finish", plant)
     with pytest.raises(ExportError, match="is there already"):
-        await export_run(store, "run-42", to)
+        await export_all(store, "run-42", to)
     assert list(elsewhere.iterdir()) == []
     assert [folder.name for folder in to.iterdir()] == ["run-42"]
 
@@ -287,25 +304,25 @@ async def test_a_file_in_the_place_of_a_folder_is_refused(store: ScratchStore, r
     (tmp_path / "file").write_text("mine")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(ExportError):
-            await export_run(store, "run-42", place)
+            await export_all(store, "run-42", place)
     assert (tmp_path / "file").read_text() == "mine"
 
 
 async def test_an_unknown_run_and_bad_ids_are_named(store: ScratchStore, run: RunScratch, to: Path) -> None:
     with pytest.raises(RunNotFound):
-        await export_run(store, "run-43", to)
+        await export_all(store, "run-43", to)
     with pytest.raises(InvalidArgument):
-        await export_run(store, "a\0b", to)
+        await export_all(store, "a\0b", to)
     with pytest.raises(InvalidArgument):
-        await export_run(store, "run-42", to, agent_id="")
+        await export_all(store, "run-42", to, agent_id="")
     assert not to.exists()
 
 
 async def test_a_dry_run_says_all_and_writes_nothing(store: ScratchStore, run: RunScratch, to: Path) -> None:
     await fill(run)
-    planned = await export_run(store, "run-42", to, dry_run=True)
+    planned = await export_all(store, "run-42", to, dry_run=True)
     assert not to.parent.exists()
-    written = await export_run(store, "run-42", to)
+    written = await export_all(store, "run-42", to)
     assert asdict(planned) | {"dry_run": False} == asdict(written)
 
 
@@ -342,10 +359,10 @@ async def test_a_full_disk_leaves_nothing(
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with after_first_piece(monkeypatch, fail), pytest.raises(ExportError, match="No space left") as caught:
-        await export_run(store, "run-42", to)
+        await export_all(store, "run-42", to)
     assert isinstance(caught.value.__cause__, OSError)
     assert list(to.iterdir()) == []
-    await export_run(store, "run-42", to)
+    await export_all(store, "run-42", to)
     assert len(tree(to)) == 5
 
 
@@ -361,7 +378,7 @@ async def test_a_cancelled_export_leaves_nothing(
             await asyncio.Event().wait()
 
     with after_first_piece(monkeypatch, wait):
-        task = asyncio.create_task(export_run(store, "run-42", to))
+        task = asyncio.create_task(export_all(store, "run-42", to))
         await reached.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -383,7 +400,7 @@ async def test_an_entry_that_is_replaced_meanwhile_is_written_as_it_is_then(
             await run.write("note", "new")
 
     with after_first_piece(monkeypatch, change) as seen:
-        report = await export_run(store, "run-42", to)
+        report = await export_all(store, "run-42", to)
     assert seen == ["doc", "doc", "note", "note"]
     assert tree(to) == {"run-42/artifacts/doc": b"b" * 2 * MIB, "run-42/notes/note": b"new"}
     assert [file.agent_id for file in report.files] == ["writer", "researcher"]
@@ -399,7 +416,7 @@ async def test_an_entry_that_is_deleted_meanwhile_is_told(
         await run.delete("second")
 
     with after_first_piece(monkeypatch, delete):
-        report = await export_run(store, "run-42", to)
+        report = await export_all(store, "run-42", to)
     assert report.gone == ("second",)
     assert tree(to) == {"run-42/notes/first": b"x"}
 
@@ -413,7 +430,7 @@ async def test_an_entry_that_never_stands_still_ends_it(
         await run.write("note", f"{time}")
 
     with after_first_piece(monkeypatch, change), pytest.raises(ExportError, match="again and again"):
-        await export_run(store, "run-42", to)
+        await export_all(store, "run-42", to)
     assert list(to.iterdir()) == []
 
 
@@ -435,7 +452,7 @@ def typed(path: Path, *arguments: str) -> Result:
 
 
 def test_the_command_writes_and_says_what(filled: Path, to: Path) -> None:
-    result = typed(filled, "run-42", "--to", str(to))
+    result = typed(filled, "run-42", "--to", str(to), "--all")
     assert result.exit_code == EXIT_OK, result.output
     lines = [line.split("\t") for line in result.stdout.splitlines()]
     assert {f"run-42/{line[0]}" for line in lines} == set(tree(to))
@@ -448,13 +465,28 @@ def test_the_command_writes_and_says_what(filled: Path, to: Path) -> None:
 
 def test_the_command_gives_json_and_can_only_look(filled: Path, to: Path) -> None:
     before = {file.name: file.stat().st_mtime_ns for file in filled.parent.iterdir()}
-    result = typed(filled, "run-42", "--to", str(to), "--json", "--dry-run")
+    result = typed(filled, "run-42", "--to", str(to), "--all", "--json", "--dry-run")
     assert result.exit_code == EXIT_OK
     answer = json.loads(result.stdout)
     assert answer["dry_run"] is True
     assert len(answer["files"]) == 5
     assert {file.name: file.stat().st_mtime_ns for file in filled.parent.iterdir()} == before
-    assert typed(filled, "run-42", "--to", str(to), "--dry-run").stderr.startswith("would write 5 files (")
+    assert typed(filled, "run-42", "--to", str(to), "--all", "--dry-run").stderr.startswith("would write 5 files (")
+
+
+def test_the_command_says_what_it_leaves_out(filled: Path, path: Path, to: Path) -> None:
+    result = typed(filled, "run-42", "--to", str(to))
+    assert result.stderr.startswith("wrote 3 files (")
+    assert result.stderr.endswith("\nleft out: 2 notes and results; --all takes them too\n")
+
+    async def note() -> None:
+        async with ScratchStore.open(path) as store:
+            await (await store.run("notes", agent_id="a")).write("plan", "x")
+
+    asyncio.run(note())
+    assert typed(path, "notes", "--to", str(to)).stderr == (
+        "there is no artifact in run 'notes'\nleft out: 1 note or result; --all takes them too\n"
+    )
 
 
 def test_the_command_says_when_there_is_nothing(filled: Path, to: Path) -> None:

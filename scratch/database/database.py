@@ -16,7 +16,7 @@ from scratch.database.engine import Engine
 from scratch.database.maintenance import Batch, CheckReport, StoreStats
 from scratch.database.statements import Limits, NewEntry
 from scratch.entries import EntryInfo, Kind, RunInfo, Scope
-from scratch.errors import StoreError
+from scratch.errors import StoreBusy, StoreError
 from scratch.windows import SLICE, MatchScan
 
 T = TypeVar("T")
@@ -26,6 +26,8 @@ _STEP_SECONDS = 0.010
 """A step of a deletion ends after so long: all other writers wait."""
 _PAUSE_SECONDS = 0.002
 """Between two steps, in which writers of other processes get in."""
+_ERASE_SECONDS = 1.0
+"""How long to wait for readers before the WAL is cut, where nothing deleted may stay in it."""
 VACUUM_STEP_BYTES = 4 * 1024 * 1024
 
 
@@ -35,11 +37,16 @@ class Database:
     Threads, other loops and other processes may not (each opens its own, the file is shared). Use :meth:`open`.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, erases: bool) -> None:
         self._engine = engine
         self.path = engine.path
         self.counters = engine.counters
         self.read_only = engine.read_only
+        self.erases = erases
+        """Whether nothing that was deleted may stay in the file and its WAL (``secure_delete="on"``)."""
+        self._erased: int | None = None
+        if erases:
+            engine.before_close = self._erase_at_last
 
     @classmethod
     async def open(cls, path: Path, *, create: bool, read_only: bool, secure_delete: SecureDelete) -> Database:
@@ -48,7 +55,8 @@ class Database:
         Raises:
             StoreError: one of its kinds, saying what to do.
         """
-        return cls(await Engine.open(path, create=create, read_only=read_only, secure_delete=secure_delete))
+        engine = await Engine.open(path, create=create, read_only=read_only, secure_delete=secure_delete)
+        return cls(engine, erases=secure_delete == "on")
 
     async def close(self) -> None:
         """Finish what is being written, then close. Calling it again does nothing. When cancelled, it still closes.
@@ -293,6 +301,28 @@ class Database:
     async def write_back(self) -> None:
         """Write the WAL back, as far as nobody is in the way and the disk has room."""
         await self._engine.write_back()
+
+    async def erase(self) -> None:
+        """Leave no trace of what was deleted, by whomever, in the file. The WAL has to be cut after that.
+
+        Everybody who writes waits while the file is written anew. Nothing happens when nobody has written since the
+        last time.
+        """
+        await self._engine.maintain(self._erase)
+
+    def _erase(self, connection: sqlite3.Connection) -> None:
+        version = maintenance.data_version(connection)
+        if version != self._erased:
+            opening.retry_while_busy(lambda: maintenance.rewrite(connection))
+            self._erased = version
+        if maintenance.wal_bytes(self.path):
+            maintenance.restart_wal(connection, _ERASE_SECONDS, "TRUNCATE")
+
+    def _erase_at_last(self, connection: sqlite3.Connection) -> None:
+        self._erase(connection)
+        if maintenance.wal_bytes(self.path):
+            msg = f"somebody who reads the store {self.path.name} stands in the way of cutting its WAL"
+            raise StoreBusy(msg)
 
     async def truncate_wal(self) -> int:
         """Write the WAL back and cut it to nothing when nobody is in the way; return its bytes afterwards."""

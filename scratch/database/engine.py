@@ -16,7 +16,7 @@ from typing import TypeVar
 from scratch.database import connection as opening
 from scratch.database import maintenance
 from scratch.database.connection import SecureDelete
-from scratch.database.worker import CLOSED, GroupCommit, Worker
+from scratch.database.worker import CLOSED, GroupCommit, Worker, settle
 from scratch.errors import StoreClosed, StoreFull, StoreMissing, StoreReadOnly, WrongLoop, WrongProcess
 from scratch.metrics import Counters
 
@@ -56,6 +56,8 @@ class Engine:
         self._save_at = time.monotonic() + SAVE_COUNTS_SECONDS
         self._unchecked = 0  # bytes written since a checkpoint was last begun, about
         self._restart_at = RESTART_AT_BYTES
+        self.before_close: Callable[[sqlite3.Connection], None] | None = None
+        """Run on the upkeep connection when all is written. What it raises is logged."""
         self.writer: Worker | None = None
         self.upkeep: Worker | None = None
         self.reader: Worker | None = None
@@ -102,6 +104,12 @@ class Engine:
             if self.writer is not None:
                 cancelled |= await _outlast(self.save_counts())
                 cancelled |= await _outlast(self._commits.finish())
+            if self.upkeep is not None and self.before_close is not None:
+                last: asyncio.Future[None] = self._loop.create_future()
+                self.upkeep.submit(self.before_close, partial(settle, last))
+                cancelled |= await _outlast(last)
+                if error := last.exception():
+                    logger.error("what was deleted from %s can still be in it; sweep it", self.path, exc_info=error)
             for worker in (self.reader, self.upkeep, self.writer):
                 if worker is not None:
                     if worker is self.writer:  # now alone

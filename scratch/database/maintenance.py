@@ -130,12 +130,13 @@ def checkpoint(connection: sqlite3.Connection, mode: str) -> bool:
     return not busy
 
 
-def restart_wal(connection: sqlite3.Connection, seconds: float) -> bool:
+def restart_wal(connection: sqlite3.Connection, seconds: float, mode: str = "RESTART") -> bool:
     """Write all of the WAL back, so that the next write begins at its start; whether nobody stood in the way.
 
     Args:
-        connection: The writing one, outside a transaction; it has no busy_timeout otherwise.
+        connection: One for writing, outside a transaction; it has no busy_timeout otherwise.
         seconds: How long to wait for readers that still need the WAL, and for others that write it back.
+        mode: ``TRUNCATE`` cuts the WAL to nothing as well.
     """
     deadline = time.monotonic() + seconds
     # Else it would have to find a moment in which nobody reads or writes, and with several writers there is none.
@@ -143,13 +144,28 @@ def restart_wal(connection: sqlite3.Connection, seconds: float) -> bool:
     try:
         # RESTART keeps the write lock as long as it takes, waiting for the disk included. It was seen to take 5 seconds
         # while all other processes got StoreBusy. PASSIVE writes beside them; RESTART has only the last pages left.
-        while not (checkpoint(connection, "PASSIVE") and checkpoint(connection, "RESTART")):
+        while not (checkpoint(connection, "PASSIVE") and checkpoint(connection, mode)):
             if time.monotonic() >= deadline:
                 return False
             time.sleep(0.001)
         return True
     finally:
         connection.execute("PRAGMA busy_timeout=0")
+
+
+def data_version(connection: sqlite3.Connection) -> int:
+    """A number that changes with every commit of another connection."""
+    (version,) = connection.execute("PRAGMA data_version").fetchone()
+    return int(version)
+
+
+def rewrite(connection: sqlite3.Connection) -> None:
+    """Write the whole file anew, with what is there and nothing else. Outside a transaction.
+
+    ``secure_delete`` overwrites a row where it stands. But whenever SQLite moves rows between pages, copies of them
+    stay in the unused middle of the old ones, and a row that is deleted later is not looked for there.
+    """
+    connection.execute("VACUUM")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +267,8 @@ def backup(connection: sqlite3.Connection, target: Path) -> None:
     # made by us first, because SQLite would make it with the umask's rights
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
     try:
-        connection.execute("VACUUM INTO ?", (str(target),))
+        # as bytes: a name need not be UTF-8
+        connection.execute("VACUUM INTO CAST(? AS TEXT)", (os.fsencode(target),))
     except BaseException:
         target.unlink()  # a part of a copy must not be taken for one
         raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from scratch.content import Content
@@ -38,7 +38,7 @@ class NewEntry:
     key: str
     content: Content
     tokens: int | None
-    preview: str
+    preview: str = field(repr=False)
     source_tool: str | None
     now: int
     expires_at: int

@@ -64,7 +64,7 @@ class Worker:
             except BaseException as error:  # noqa: BLE001 - handed on
                 outcome = named(error, path)
             with suppress(RuntimeError):  # the loop is closed, and nobody waits
-                loop.call_soon_threadsafe(done, outcome)
+                loop.call_soon_threadsafe(_telling(done, outcome))
             # The thread keeps its last job until the next one comes: not the content in it, nor a forgotten store.
             del function, done
 
@@ -105,6 +105,11 @@ class Worker:
         if not getattr(self, "_closed", True):
             self._put(partial(GATE.close, self._connection))
             self._end()
+
+
+def _telling(done: Callable[[Any], None], outcome: object) -> Callable[[], None]:
+    """A callback without arguments: asyncio's debug mode writes those into its log, and an outcome can be content."""
+    return lambda: done(outcome)
 
 
 def settle(future: asyncio.Future[T], outcome: T | BaseException) -> None:

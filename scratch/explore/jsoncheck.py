@@ -20,6 +20,9 @@ _NESTED, _DEEPLY_NESTED = 2, 5
 """Levels that a pattern knows below its own. Its size doubles with each: five take 0.2 s to compile."""
 _MANY = 2_000
 """Containers that were not flat enough until then: the deep patterns are worth it."""
+_NOTED_LEVELS = 8
+"""Of what is nested, the ends of every so many levels are noted too, or to walk over one level would walk over all."""
+_MOST_NOTED = 100_000
 _MEMO = "json.checked"
 _BOM = b"\xef\xbb\xbf"
 _COLON, _COMMA = b":,"
@@ -152,7 +155,7 @@ def _ends_line(data: Buffer, start: int, end: int, size: int) -> bool:
 
 
 def _value_end(data: Buffer, at: int, size: int, large: dict[int, int]) -> int:
-    """Where the value that starts at ``at`` ends. Notes the ends of those of a window or more in ``large``."""
+    """Where the value that starts at ``at`` ends. Notes the ends of long and of deep ones in ``large``."""
     patterns, pushed = _patterns(_NESTED), 0
     stack: list[tuple[int, int]] = []  # where each open container starts, and with which byte
     while True:
@@ -204,7 +207,7 @@ def _closed(data: Buffer, at: int, size: int, stack: list[tuple[int, int]], larg
             raise _broken(data, at, size, f"a comma or {chr(CLOSERS[kind])!r}", stack)
         at += 1
         stack.pop()
-        if at - start >= WINDOW:
+        if at - start >= WINDOW or (stack and len(stack) % _NOTED_LEVELS == 0 and len(large) < _MOST_NOTED):
             large[start] = at
     return at
 

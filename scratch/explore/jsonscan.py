@@ -26,7 +26,7 @@ WINDOW = 64 * 1024
 STRIDE = 16
 """Every item of this number is in an index; the others are found by walking on from there."""
 LARGE = "json.large"
-"""Where in a text's memo the ends of its values of a window or more are, by their starts."""
+"""Where in a text's memo the ends of its values of a window or more, and of some deep ones, are, by their starts."""
 
 MAX_NESTING = 6
 """Levels of objects in an object whose keys are counted."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from scratch.explore.jsoncheck import Fault, examine
 from scratch.explore.jsonscan import STRIDE, WINDOW, Tally
 from scratch.explore.lines import EMPTY, GREP_ERRORS, MAX_LINE, Page
-from scratch.explore.look import Call, Look
+from scratch.explore.look import Call, Look, TooLarge
 from scratch.explore.navigate import (
     LISTED,
     array_at,
@@ -70,27 +70,38 @@ def schema(text: Text, *, path: str = "$", max_depth: int = 4, room: int) -> Loo
     if isinstance(found, Fault) and not parse(path):
         return _plain(text, found, max_depth, room)
     node = resolve(text, path)
-    shallower = (call_on(node, "schema", max_depth=max_depth // 2),) if max_depth > 1 else ()
-    smaller = (*shallower, read_at(node))
-    page = Page(room, smaller)
-    for number, line in enumerate(_outline(node, max_depth)):
-        page.add(line, done=number, total=number + 1)
+    page = Page(room, ())
+    deepest = 0
+    try:
+        for number, (line, depth) in enumerate(_outline(node, max_depth)):
+            deepest = max(deepest, depth)
+            page.add(line, done=number, total=number + 1)
+    except TooLarge as error:
+        raise TooLarge(error.estimated_bytes, _shallower(node, max_depth, deepest)) from None
+    smaller = _shallower(node, max_depth, deepest)
     notes = [f"depth {max_depth}"]
     if duplicates := counts(entered(node))[1]:
         notes.append(duplicates_note(duplicates))
     return Look(page.text(), covered(node, *notes), smaller)
 
 
-def _outline(root: Node, max_depth: int) -> Iterator[str]:
+def _shallower(node: Node, max_depth: int, deepest: int) -> tuple[Call, ...]:
+    """What shows less than an outline that went ``deepest`` levels down: not half of what was only allowed."""
+    less = min(max_depth // 2, deepest - 1)
+    return (*((call_on(node, "schema", max_depth=less),) if less > 0 else ()), read_at(node))
+
+
+def _outline(root: Node, max_depth: int) -> Iterator[tuple[str, int]]:
+    """The lines, and how far down each is."""
     stack: list[tuple[Node | str, int]] = [(root, 0)]
     while stack:
         node, depth = stack.pop()
         if isinstance(node, str):
-            yield node
+            yield node, depth
             continue
         inner = entered(node)
         holds = "" if inner is node else "string that holds JSON: "
-        yield f"{node.path}: {holds}{_described(inner)}"
+        yield f"{node.path}: {holds}{_described(inner)}", depth
         if not inner.is_container or depth == max_depth:
             continue
         if inner.kind == "object":

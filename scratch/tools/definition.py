@@ -124,7 +124,7 @@ class Verb:
         known = [p.name for p in self.parameters]
         for name in arguments:
             if name not in known:
-                shown = str(name)[:64]
+                shown = shown_name(name)
                 msg = f"{shown!r} is no argument of {self.name}; it takes {', '.join(known)}"
                 raise InvalidArgument(msg, argument=shown, known=known)
         checked: dict[str, Any] = {}
@@ -138,6 +138,11 @@ class Verb:
             else:
                 checked[parameter.name] = parameter.default
         return checked
+
+
+def shown_name(name: object) -> str:
+    """What a model gave as a name, in an error: foreign code may fail to show itself, and a text be long."""
+    return name[:64] if isinstance(name, str) else type(name).__name__
 
 
 def _json_type(value: object) -> str:

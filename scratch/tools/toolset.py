@@ -19,7 +19,7 @@ from scratch.metrics import held_back
 from scratch.run import RunScratch
 from scratch.spill import Observation, OwnText
 from scratch.tokens import estimate_tokens
-from scratch.tools.definition import GROUPS, Client, Group, Verb
+from scratch.tools.definition import GROUPS, Client, Group, Verb, shown_name
 from scratch.tools.notes import LISTED, handle_line
 from scratch.tools.refusal import refusal
 from scratch.tools.verbs import VERBS
@@ -151,7 +151,7 @@ class Toolset:
         try:
             answer, tokens = await self._answer(name, arguments)
         except Exception:
-            logger.exception("the tool %r failed", name)
+            logger.exception("the tool %r failed", shown_name(name))
             answer = refusal("internal_error", "this call failed inside run-scratch; try another way", {})
             tokens = self._charged(estimate_tokens(answer))
         finally:
@@ -165,7 +165,7 @@ class Toolset:
         try:
             verb = self._by_name.get(name) if isinstance(name, str) else None
             if verb is None:
-                msg = f"there is no tool {str(name)[:64]!r}; there are {', '.join(self._by_name)}"
+                msg = f"there is no tool {shown_name(name)!r}; there are {', '.join(self._by_name)}"
                 raise InvalidArgument(msg, argument="name")
             checked = verb.check(arguments)
             handle = checked.get("handle")
