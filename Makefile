@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 help:
 	@echo "make demo    a short tour of the scratch command"
 	@echo "make test    the tests"
-	@echo "make bench   the benchmarks"
+	@echo "make bench   the benchmarks, about 5 minutes; with peers after $(BIN)/pip install -e '.[peers]'"
 	@echo "make lint    ruff, mypy, pyright and the layers"
 	@echo "make wheel   the sdist, and the wheel from it, in $(DIST)/"
 	@echo "make clean   remove what the above have made"
@@ -33,7 +33,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest
 
 bench: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest tests/benchmarks -m benchmark -s
+	$(BIN)/python -m pytest tests/benchmarks -m benchmark -s -q
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check

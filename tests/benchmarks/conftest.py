@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scratch import ScratchStore
-from tests.benchmarks.harness import machine, read_results, write_results
+from tests.benchmarks.harness import machine, read_results, shown, write_results
 from tests.benchmarks.subjects import Hop, Ours, RawFile, RawSqlite
 
 
@@ -29,7 +29,8 @@ def results() -> Iterator[None]:
     met = sum(row.get("is") == "met" for _, row in rows)
     print(f"\n\ntargets met: {met}, missed: {len(missed)}; {kept['machine']['seconds']} seconds")
     for title, row in missed:
-        print(f"  missed: {title}: {next(iter(row.values()))}: {row['ratio']:.2f}, target {row['target']}")
+        figures = ", ".join(f"{name} {shown(value)}" for name, value in row.items() if isinstance(value, float))
+        print(f"  missed: {title}: {row['what']}: {figures}, target {row['target']}")
 
 
 @pytest.fixture

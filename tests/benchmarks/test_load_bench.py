@@ -95,7 +95,7 @@ async def test_captures_beside_a_sweep(folder: Path) -> None:
         "captures of 16 KiB, one each millisecond, beside a sweep of 10,000 entries of 100 KiB (ms)",
         [
             {
-                "when": f"{when}, {len(times.rounds):,} captures",
+                "what": f"{when}, {len(times.rounds):,} captures",
                 "p50": times.median,
                 "p99": times.p99,
                 "longest": max(times.rounds),
