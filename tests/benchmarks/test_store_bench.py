@@ -100,6 +100,7 @@ async def test_match_windows(ours: Ours, hop: Hop, folder: Path) -> None:
 
     async def compare(what: str, contents: str, needle: str, hits: int) -> None:
         handle = await ours.put(contents)
+        await ours.settle()
         path = folder / "contents"
         path.write_text(contents)
 
