@@ -29,8 +29,8 @@ def results() -> Iterator[None]:
     met = sum(row.get("is") == "met" for _, row in rows)
     print(f"\n\ntargets met: {met}, missed: {len(missed)}; {kept['machine']['seconds']} seconds")
     for title, row in missed:
-        figures = ", ".join(f"{name} {shown(value)}" for name, value in row.items() if isinstance(value, float))
-        print(f"  missed: {title}: {row['what']}: {figures}, target {row['target']}")
+        figure = row.get("ratio", row.get("MiB"))
+        print(f"  missed: {title}: {row['what']}: {shown(figure)}, target {row['target']}")
 
 
 @pytest.fixture
