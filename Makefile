@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 help:
 	@echo "make demo    a short tour of the scratch command"
 	@echo "make test    the tests"
-	@echo "make bench   the benchmarks"
+	@echo "make bench   the benchmarks, about 5 minutes; with peers after $(BIN)/pip install -e '.[peers]'"
 	@echo "make soak    the load and the crashes at full length; SOAK_SEED=n repeats a run"
 	@echo "make lint    ruff, mypy, pyright and the layers"
 	@echo "make wheel   the sdist, and the wheel from it, in $(DIST)/"
@@ -34,7 +34,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest
 
 bench: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest tests/benchmarks -m benchmark -s
+	$(BIN)/python -m pytest tests/benchmarks -m benchmark -s -q
 
 soak: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest tests/soak -m soak -s

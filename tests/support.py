@@ -58,9 +58,10 @@ def add_expired(path: Path, entries: int, *, size: int = 100) -> None:
         """,
         ((last + number, size) for number in range(1, entries + 1)),
     )
-    pieces = "INSERT INTO scratch_chunks SELECT entry_id, 0, zeroblob(size) FROM scratch_entries WHERE entry_id > ?"
-    if size:
-        connection.execute(pieces, (last,))
+    connection.executemany(
+        "INSERT INTO scratch_chunks SELECT entry_id, ?, zeroblob(?) FROM scratch_entries WHERE entry_id > ?",
+        ((seq, min(65_536, size - seq * 65_536), last) for seq in range(-(-size // 65_536))),
+    )
     connection.execute("COMMIT")
     connection.close()
 

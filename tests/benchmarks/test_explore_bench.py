@@ -17,32 +17,11 @@ import pytest
 
 from scratch import ScratchStore
 from scratch.tools import Toolset
-from tests.benchmarks.harness import medians, report
+from tests.benchmarks.contents import MIB, log, records
+from tests.benchmarks.harness import Row, medians, report
 from tests.support import query
 
 pytestmark = pytest.mark.benchmark
-
-MIB = 1024 * 1024
-RECORD = {
-    "id": 1,
-    "name": "Zürich",
-    "score": 1.5,
-    "tags": ["a", "b"],
-    "geo": {"lat": 47.4, "lon": 8.5},
-    "body": "x" * 80,
-}
-LINE = "2026-11-29T12:00:00.000 {} server[{}]: GET /v2/servers/detail HTTP/1.1 status: 200 len: 1893 time: 0.27\n"
-
-
-def records(size: int) -> str:
-    """A JSON array of about ``size`` bytes."""
-    count = size // len(json.dumps(RECORD, ensure_ascii=False).encode()) + 1
-    return json.dumps({"results": [{**RECORD, "id": n} for n in range(count)]}, ensure_ascii=False)
-
-
-def log(size: int) -> str:
-    count = size // len(LINE) + 1
-    return "".join(LINE.format("ERROR" if n % 5_000 == 7 else "INFO", n) for n in range(count))
 
 
 @asynccontextmanager
@@ -103,11 +82,11 @@ ON_JSON: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("kind", "make", "calls"), [("log", log, ON_LINES), ("JSON", records, ON_JSON)])
 async def test_how_long_the_loop_stands_still(
-    kind: str, make: Callable[[int], str], calls: list[tuple[str, dict[str, Any]]], tmp_path: Path
+    kind: str, make: Callable[[int], str], calls: list[tuple[str, dict[str, Any]]], folder: Path
 ) -> None:
-    rows: list[dict[str, object]] = []
+    rows: list[Row] = []
     sys.setswitchinterval(0.005)
-    async with explored(tmp_path / "scratch.db", make(50 * MIB)) as (tools, handle):
+    async with explored(folder / "scratch.db", make(50 * MIB)) as (tools, handle):
         for name, arguments in calls:
             for when in ("first", "again"):
                 took, stall = await longest_stall(lambda: tools.call(name, {"handle": handle, **arguments}))  # noqa: B023
@@ -117,7 +96,7 @@ async def test_how_long_the_loop_stands_still(
 
 
 @pytest.mark.parametrize("size", [1, 10, 50])
-async def test_json_against_orjson(size: int, tmp_path: Path) -> None:
+async def test_json_against_orjson(size: int, folder: Path) -> None:
     content = records(size * MIB)
     data = content.encode()
     started = time.perf_counter()
@@ -127,9 +106,9 @@ async def test_json_against_orjson(size: int, tmp_path: Path) -> None:
         ("get_in", {"path": "$.results[-1].name"}),
         ("iterate_over", {"path": "$.results", "fields": ["id"], "offset": 3_000, "limit": 50}),
     ]
-    rows: list[dict[str, object]] = []
+    rows: list[Row] = []
     for name, arguments in calls:
-        async with explored(tmp_path / f"{name}.db", content) as (tools, handle):
+        async with explored(folder / f"{name}.db", content) as (tools, handle):
 
             async def call() -> None:
                 answer = await tools.call(name, {"handle": handle, **arguments})  # noqa: B023
@@ -142,7 +121,7 @@ async def test_json_against_orjson(size: int, tmp_path: Path) -> None:
             async def baseline() -> None:
                 orjson.loads(data)
 
-            again = await medians({"scratch": call, "orjson": baseline}, rounds=10)
+            again = await medians({"scratch": call, "orjson": baseline}, rounds=3 if size == 50 else 10)
             rows.append(
                 {
                     "tool": name,
@@ -156,10 +135,10 @@ async def test_json_against_orjson(size: int, tmp_path: Path) -> None:
     report(f"{size} MiB of JSON against orjson.loads of the same bytes (ms)", rows)
 
 
-async def test_grep_against_find_in_memory(tmp_path: Path) -> None:
+async def test_grep_against_find_in_memory(folder: Path) -> None:
     content = log(50 * MIB)
     data = content.encode()
-    async with explored(tmp_path / "scratch.db", content) as (tools, handle):
+    async with explored(folder / "scratch.db", content) as (tools, handle):
 
         async def find() -> None:
             data.find(b"no such text")
@@ -170,8 +149,6 @@ async def test_grep_against_find_in_memory(tmp_path: Path) -> None:
         async def regex() -> None:
             await tools.call("grep", {"handle": handle, "pattern": "no +such text"})
 
-        found = await medians({"bytes.find": find, "literal": literal, "regex": regex}, rounds=10)
-    rows: list[dict[str, object]] = [
-        {"what": name, "ms": took, "ratio": took / found["bytes.find"]} for name, took in found.items()
-    ]
+        found = await medians({"bytes.find": find, "literal": literal, "regex": regex}, rounds=5)
+    rows: list[Row] = [{"what": name, "ms": took, "ratio": took / found["bytes.find"]} for name, took in found.items()]
     report("grep over 50 MiB against bytes.find in memory", rows)
