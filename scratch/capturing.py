@@ -20,7 +20,7 @@ from scratch.spill import (
     is_own_result,
     own_result_text,
 )
-from scratch.tokens import estimate_tokens
+from scratch.tokens.estimate import estimate_tokens, estimate_tokens_of
 
 T = TypeVar("T")
 
@@ -69,7 +69,9 @@ def prepare(observation: Observation, content: Content, policy: SpillPolicy) -> 
 
 def count_tokens(content: Content) -> int | None:
     """About how many tokens a content is; None when it is no text."""
-    return None if content.media_type == BINARY else estimate_tokens(content.text())
+    if content.media_type == BINARY:
+        return None
+    return estimate_tokens(content.body) if isinstance(content.body, str) else estimate_tokens_of(content.texts())
 
 
 def joined(info: EntryInfo, held: bytes, content: Content) -> Content:

@@ -15,6 +15,7 @@ from scratch.jsontext import dumps_in_pieces, is_light
 
 PIECE = 256 * 1024
 """Characters or bytes handled in one step."""
+_DECODED_AT_ONCE = 64 * 1024
 _BLOCK = 8 * PIECE
 """Characters joined in one step."""
 AT_ONCE = 1024 * 1024
@@ -61,8 +62,14 @@ class Content:
             step = PIECE * 3  # whole groups of three bytes, so that no padding comes in between
             parts = (self.body[start : start + step] for start in range(0, len(self.body), step))
             return _joined(base64.b64encode(part).decode("ascii") for part in parts)
+        return _joined(self.texts())
+
+    def texts(self) -> Iterator[str]:
+        """The text of bytes that are UTF-8, in pieces."""
+        assert isinstance(self.body, bytes)
         decoder = codecs.getincrementaldecoder("utf-8")()
-        return _joined(decoder.decode(bytes(piece)) for piece in self.pieces())
+        for start in range(0, len(self.body), _DECODED_AT_ONCE):
+            yield decoder.decode(self.body[start : start + _DECODED_AT_ONCE])
 
     def head(self, characters: int) -> str:
         """The first characters, for a preview."""

@@ -199,7 +199,7 @@ class ScratchStore:
 
         Args:
             dry_run: Count only; the one kind that a store opened for reading can do.
-            batch_entries: Entries deleted in one transaction, at most; 50. A batch also ends after 10 ms.
+            batch_entries: Entries deleted in one transaction, at most; 50. A batch also ends after 5 ms.
 
         Raises:
             InvalidArgument: ``batch_entries`` is not an integer of 1 or more.

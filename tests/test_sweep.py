@@ -404,12 +404,13 @@ async def test_space_is_given_back_in_bounded_steps_off_the_event_loop(
     threads: set[int] = set()
     vacuum_step = maintenance.vacuum_step
 
-    def watched(connection: sqlite3.Connection, pages: int) -> None:
-        vacuum_step(connection, pages)
+    def watched(connection: sqlite3.Connection, pages: int) -> float:
+        seconds = vacuum_step(connection, pages)
         free, page_size = maintenance.free_pages(connection)
         sizes.append(free * page_size)
         threads.add(threading.get_ident())
         assert store.path.stat().st_size <= before
+        return seconds
 
     monkeypatch.setattr(maintenance, "vacuum_step", watched)
     report = await store.sweep()

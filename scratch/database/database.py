@@ -12,7 +12,7 @@ from typing import TypeVar
 from scratch.database import artifacts, maintenance, statements
 from scratch.database import connection as opening
 from scratch.database.connection import SecureDelete
-from scratch.database.engine import Engine
+from scratch.database.engine import CHECKPOINT_AT_BYTES, Engine
 from scratch.database.maintenance import Batch, CheckReport, StoreStats
 from scratch.database.statements import Limits, NewEntry
 from scratch.entries import EntryInfo, Kind, RunInfo, Scope
@@ -28,7 +28,8 @@ _PAUSE_SECONDS = 0.002
 """Between two steps, in which writers of other processes get in."""
 _ERASE_SECONDS = 1.0
 """How long to wait for readers before the WAL is cut, where nothing deleted may stay in it."""
-VACUUM_STEP_BYTES = 4 * 1024 * 1024
+_VACUUM_PAGES = (16, 512)
+"""The least and the most pages (128 KiB, 4 MiB) that are cut off in a step: as many as take half of a step's time."""
 
 
 class Database:
@@ -45,6 +46,7 @@ class Database:
         self.erases = erases
         """Whether nothing that was deleted may stay in the file and its WAL (``secure_delete="on"``)."""
         self._erased: int | None = None
+        self._vacuum_pages = _VACUUM_PAGES[0]
         if erases:
             engine.before_close = self._erase_at_last
 
@@ -275,7 +277,7 @@ class Database:
         return await self._engine.write(lambda connection: maintenance.delete_orphans(connection, limit))
 
     async def give_back_step(self) -> int:
-        """Cut up to 4 MiB of free pages off the file; return the bytes given back, 0 when there is nothing more.
+        """Cut some free pages off the file, up to 4 MiB; return the bytes given back, 0 when there is nothing more.
 
         Also 0 while another process keeps the lock, or the disk has no room for the WAL: the next sweep goes on.
         """
@@ -286,11 +288,18 @@ class Database:
             if before == 0:
                 return 0
             try:
-                opening.retry_while_busy(lambda: maintenance.vacuum_step(connection, VACUUM_STEP_BYTES // page_size))
+                seconds = opening.retry_while_busy(lambda: maintenance.vacuum_step(connection, self._vacuum_pages))
             except sqlite3.OperationalError as error:
                 if opening.error_code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL):
                     raise
                 return 0
+            least, most = _VACUUM_PAGES
+            if seconds > _STEP_SECONDS / 2:
+                self._vacuum_pages = max(least, self._vacuum_pages // 2)
+            elif seconds < _STEP_SECONDS / 4:
+                self._vacuum_pages = min(most, self._vacuum_pages * 2)
+            if maintenance.wal_bytes(self.path) > CHECKPOINT_AT_BYTES:  # else a writer would have to, while others wait
+                maintenance.checkpoint(connection, "PASSIVE")
             after, _ = maintenance.free_pages(connection)
             return max(0, before - after) * page_size
 

@@ -118,10 +118,12 @@ def free_pages(connection: sqlite3.Connection) -> tuple[int, int]:
     return pages, size
 
 
-def vacuum_step(connection: sqlite3.Connection, pages: int) -> None:
-    """Take up to ``pages`` free pages off the end of the file. Outside a transaction."""
+def vacuum_step(connection: sqlite3.Connection, pages: int) -> float:
+    """Take up to ``pages`` free pages off the end of the file; return the seconds it took. Outside a transaction."""
+    started = time.monotonic()
     # execute() would free one page: it stops at the statement's first row
     connection.executescript(f"PRAGMA incremental_vacuum({pages})")
+    return time.monotonic() - started
 
 
 def checkpoint(connection: sqlite3.Connection, mode: str) -> bool:
