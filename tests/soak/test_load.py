@@ -14,7 +14,7 @@ import pytest
 from scratch import ScratchStore
 from scratch.database.connection import BUSY_TIMEOUT_SECONDS
 from tests.processes import go, results, several, start
-from tests.soak.load import LOGS, READERS, WRITERS, body, line, run_of
+from tests.soak.common import LOGS, READERS, WRITERS, body, line, run_of
 from tests.support import read_back
 
 PATIENT = """
