@@ -49,9 +49,6 @@ class Screen(io.TextIOWrapper):
     def isatty(self) -> bool:
         return self.terminal
 
-    def fileno(self) -> int:
-        return os.open(os.devnull, os.O_RDWR)  # nothing asks for it but a pipe whose reader has gone
-
     def text(self) -> str:
         self.flush()
         buffer = self.buffer
