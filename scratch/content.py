@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 
 from scratch.jsontext import dumps_in_pieces, is_light
 
-PIECE = 256 * 1024
-"""Characters or bytes handled in one step."""
-_DECODED_AT_ONCE = 64 * 1024
-_BLOCK = 8 * PIECE
+PIECE = 64 * 1024
+"""Characters or bytes handled in one step; of ASCII, what a row holds."""
+_BLOCK = 32 * PIECE
 """Characters joined in one step."""
 AT_ONCE = 1024 * 1024
 """Characters or bytes that need no thread: what is done with them takes a few milliseconds at most."""
@@ -68,8 +67,8 @@ class Content:
         """The text of bytes that are UTF-8, in pieces."""
         assert isinstance(self.body, bytes)
         decoder = codecs.getincrementaldecoder("utf-8")()
-        for start in range(0, len(self.body), _DECODED_AT_ONCE):
-            yield decoder.decode(self.body[start : start + _DECODED_AT_ONCE])
+        for start in range(0, len(self.body), PIECE):
+            yield decoder.decode(self.body[start : start + PIECE])
 
     def head(self, characters: int) -> str:
         """The first characters, for a preview."""

@@ -76,7 +76,7 @@ async def sweep(
         batch = await database.delete_expired(now, entries=batch_entries, seconds=BATCH_SECONDS)
         entries += batch.entries
         size += batch.bytes
-        batches += 1
+        batches += batch.entries > 0
         more = batch.more
         if more:
             await asyncio.sleep(pause)

@@ -99,7 +99,7 @@ async def test_every_connection_has_the_pragmas(path: Path, secure_delete: str, 
         "secure_delete": expected,
         "journal_size_limit": 16 * MIB,
         "trusted_schema": 0,
-        "wal_autocheckpoint": 4_096,
+        "wal_autocheckpoint": 0,
     }
     own = {  # the writing ones wait in a way of their own
         "writer": {"busy_timeout": 0, "query_only": 0},
@@ -831,14 +831,38 @@ async def test_a_checkpoint_that_fails_is_logged_and_no_write_hears_of_it(
     assert (await store.sweep()).wal_bytes == 0
 
 
-async def test_the_wal_is_written_back_before_the_write_lock_is_taken_for_it(store: ScratchStore) -> None:
-    statements: list[str] = []
+async def test_a_checkpoint_comes_after_a_commit_of_its_own_and_one_at_a_time(store: ScratchStore) -> None:
+    # else SQLite up to 3.51.2 can damage the file: its "WAL-reset bug"
+    seen: list[str] = []
     with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
-        connection.execute("SELECT 1 FROM runs").fetchall()
-        connection.set_trace_callback(statements.append)
-        assert maintenance.restart_wal(connection, 0)
-    # RESTART alone was seen to hold the lock for 5 seconds, and then every other process got StoreBusy
-    assert statements[1:-1] == ["PRAGMA wal_checkpoint(PASSIVE)", "PRAGMA wal_checkpoint(RESTART)"]
+        connection.set_trace_callback(seen.append)
+        assert maintenance.checkpoint(connection, store.path)
+        made = ["BEGIN IMMEDIATE", "PRAGMA user_version=2", "COMMIT", "PRAGMA wal_checkpoint(PASSIVE)"]
+        assert [one for one in seen if one in made] == made
+        seen.clear()
+        with files.checkpoint_turn(store.path) as mine:
+            assert mine
+            assert not maintenance.checkpoint(connection, store.path)
+        assert seen == []
+        assert maintenance.checkpoint(connection, store.path, truncate=True)
+        assert maintenance.wal_bytes(store.path) == 0
+
+
+async def test_the_wal_is_not_cut_while_others_write(store: ScratchStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_back = maintenance._checkpoint
+    modes: list[str] = []
+
+    def watched(connection: sqlite3.Connection, mode: str) -> bool:
+        modes.append(mode)
+        done = write_back(connection, mode)
+        with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
+            other.execute("PRAGMA user_version=2")
+        return done
+
+    monkeypatch.setattr(maintenance, "_checkpoint", watched)
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
+        assert not maintenance.checkpoint(connection, store.path, truncate=True)
+    assert modes == ["PASSIVE"]
 
 
 # --- opened for reading

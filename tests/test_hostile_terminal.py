@@ -21,10 +21,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scratch import Observation, ScratchStore, SpillPolicy
-from scratch.cli.main import cli, main
+from scratch.cli.main import main
 from scratch.cli.session import EXIT_FAILED, EXIT_MISUSE, EXIT_OK
 from scratch.sweeper import daemon
 from tests.hostile_support import NASTY, TEXTS, UNHEALTHY
+from tests.support import cli_commands
 
 # All of C0 but the newline and the tab, DEL, C1, and what turns the direction of writing.
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -246,7 +247,7 @@ def test_json_in_a_pipe_is_json_with_every_value_whole(
 
 def test_every_command_is_typed_here(tmp_path: Path) -> None:
     typed = {arguments[0] for arguments in commands("h", "o", tmp_path)}
-    assert set(cli.commands) - typed == {"demo"}  # which takes nothing from anybody; tests/test_terminal.py has it
+    assert set(cli_commands()) - typed == {"demo"}  # which takes nothing from anybody; tests/test_terminal.py has it
 
 
 @pytest.mark.parametrize("more", [(), ("--log-format", "json")])

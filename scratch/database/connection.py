@@ -67,7 +67,8 @@ def error_code(error: BaseException) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def _has_no_room(error: sqlite3.Error) -> bool:
+def has_no_room(error: sqlite3.Error) -> bool:
+    """Whether the disk is full."""
     # the second: -shm cannot grow
     return getattr(error, "sqlite_errorcode", 0) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
 
@@ -78,7 +79,7 @@ def store_error(error: sqlite3.Error, path: Path) -> StoreError:
     match error_code(error):
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StoreBusy(f"another process kept {where} locked; try again later")
-        case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR if _has_no_room(error):
+        case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR if has_no_room(error):
             return StoreFull(f"no room left for {where}: free disk space, or sweep")
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
             return StoreReadOnly(f"{where} cannot be written: check the rights of the file and of its folder")
@@ -101,13 +102,13 @@ def damaged(path: Path) -> StoreCorrupt:
     return StoreCorrupt(f"the store {path.name} is damaged; opening it for writing sets it aside and starts a new one")
 
 
-def retry_while_busy(attempt: Callable[[], T]) -> T:
-    """Repeat ``attempt`` while another process holds the lock, for at most ``BUSY_TIMEOUT_SECONDS``.
+def retry_while_busy(attempt: Callable[[], T], seconds: float | None = None) -> T:
+    """Repeat ``attempt`` while another process holds the lock, for ``BUSY_TIMEOUT_SECONDS`` or ``seconds`` at most.
 
     Short random waits instead of SQLite's own handler, which sleeps ever longer: with four writers and a sweeper the
     longest wait was 65 to 179 ms instead of 635 to 835.
     """
-    deadline = time.monotonic() + BUSY_TIMEOUT_SECONDS
+    deadline = time.monotonic() + (BUSY_TIMEOUT_SECONDS if seconds is None else seconds)
     while True:
         try:
             return attempt()
@@ -201,6 +202,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
         check_same_thread=False,
     )
     GATE.watch(connection)
+    connection.execute("PRAGMA wal_autocheckpoint=0")  # see maintenance.checkpoint
     return connection
 
 
@@ -272,8 +274,8 @@ def _set_pragmas(connection: sqlite3.Connection, secure_delete: SecureDelete) ->
     connection.execute(f"PRAGMA secure_delete={'ON' if secure_delete == 'on' else 'FAST'}")
     connection.execute(f"PRAGMA journal_size_limit={16 * 1024 * 1024}")
     connection.execute("PRAGMA trusted_schema=OFF")
-    # A backstop only (32 MiB): checkpoints run in the background, out of the way of writes.
-    connection.execute("PRAGMA wal_autocheckpoint=4096")
+    # 2 MB, as the default says; but that is counted in pages before the size of a page is known, and would be 4.
+    connection.execute("PRAGMA cache_size=-2000")
 
 
 def _schema_number(connection: sqlite3.Connection, path: Path) -> int:

@@ -299,7 +299,7 @@ class Database:
             elif seconds < _STEP_SECONDS / 4:
                 self._vacuum_pages = min(most, self._vacuum_pages * 2)
             if maintenance.wal_bytes(self.path) > CHECKPOINT_AT_BYTES:  # else a writer would have to, while others wait
-                maintenance.checkpoint(connection, "PASSIVE")
+                maintenance.checkpoint(connection, self.path)
             after, _ = maintenance.free_pages(connection)
             return max(0, before - after) * page_size
 
@@ -324,8 +324,7 @@ class Database:
         if version != self._erased:
             opening.retry_while_busy(lambda: maintenance.rewrite(connection))
             self._erased = version
-        if maintenance.wal_bytes(self.path):
-            maintenance.restart_wal(connection, _ERASE_SECONDS, "TRUNCATE")
+        maintenance.cut_wal(connection, self.path, _ERASE_SECONDS)
 
     def _erase_at_last(self, connection: sqlite3.Connection) -> None:
         self._erase(connection)
@@ -338,9 +337,7 @@ class Database:
 
         def truncate(connection: sqlite3.Connection) -> int:
             if maintenance.wal_bytes(self.path):  # else no lock is taken
-                # PASSIVE does the work beside other writers; TRUNCATE holds the write lock for what is left
-                maintenance.checkpoint(connection, "PASSIVE")
-                maintenance.checkpoint(connection, "TRUNCATE")
+                maintenance.checkpoint(connection, self.path, truncate=True)
             return maintenance.wal_bytes(self.path)
 
         return await self._engine.maintain(truncate)

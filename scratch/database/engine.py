@@ -27,10 +27,10 @@ CHECKPOINT_AT_BYTES = 4 * 1024 * 1024
 """After so much was written, the WAL is written back in the background."""
 _PAGES_A_GROUP = 64 * 1024
 """Bytes of a group's pages in the WAL beside the content, about: rows, indexes, counters."""
-RESTART_AT_BYTES = 16 * 1024 * 1024
-"""From a WAL file of this size on, the next write waits until it can begin at the WAL's start again."""
-RESTART_SECONDS = 0.2
-"""How long it waits for readers that stand in the way."""
+PAUSE_AT_BYTES = 16 * 1024 * 1024
+"""From a WAL file of this size on, a write waits until all of it is written back: then it begins at the start again."""
+PAUSE_SECONDS = 0.1
+"""How long it waits for that."""
 RESERVE_BYTES = 16 * 1024 * 1024
 """Of the disk is left to others, and to the sweep: to delete anything needs room too. A sixteenth of a small disk."""
 _PLENTY_BYTES = 1024 * 1024 * 1024
@@ -55,7 +55,7 @@ class Engine:
         self.counters = Counters()
         self._save_at = time.monotonic() + SAVE_COUNTS_SECONDS
         self._unchecked = 0  # bytes written since a checkpoint was last begun, about
-        self._restart_at = RESTART_AT_BYTES
+        self._pause_at = PAUSE_AT_BYTES
         self.before_close: Callable[[sqlite3.Connection], None] | None = None
         """Run on the upkeep connection when all is written. What it raises is logged."""
         self.writer: Worker | None = None
@@ -215,38 +215,46 @@ class Engine:
         try:
             self.check_home()
         except StoreMissing:
-            maintenance.checkpoint(connection, "TRUNCATE")
+            maintenance.checkpoint_alone(connection)
 
     async def write_back(self) -> None:
         """Write the WAL back, as far as nobody is in the way and the disk has room."""
         if self.upkeep is None:
             return
         with suppress(StoreFull):
-            await self.upkeep.call(lambda connection: maintenance.checkpoint(connection, "PASSIVE"))
+            await self.upkeep.call(self._checkpoint)
 
-    def _after_commit(self, size: int) -> None:
-        """Keep the WAL small. On the loop, after each group of ``size`` bytes and before the next one.
+    def _after_commit(self, size: int) -> asyncio.Future[None] | None:
+        """Keep the WAL small. On the loop, after each group of ``size`` bytes; returns what the next one waits for.
 
-        A checkpoint beside writers gets behind them when they never pause, and then the WAL grows on: at some size
-        the writer makes one itself.
+        A checkpoint beside writers gets behind them when they never pause, and then the WAL grows on. All processes
+        that write find it as large: at some size they pause until one of them has written it back.
         """
-        assert self.writer is not None
         assert self.upkeep is not None
         self._unchecked += size + _PAGES_A_GROUP
         wal = maintenance.wal_bytes(self.path)
-        if wal <= RESTART_AT_BYTES:
-            self._restart_at = RESTART_AT_BYTES
-        if wal > self._restart_at:
-            self._restart_at = wal + RESTART_AT_BYTES  # when a reader stands in the way, not again at once
-            self.writer.submit(lambda connection: maintenance.restart_wal(connection, RESTART_SECONDS), self._restarted)
-        elif self._unchecked > CHECKPOINT_AT_BYTES:
-            self._unchecked = 0
-            self.upkeep.submit(lambda connection: maintenance.checkpoint(connection, "PASSIVE"), self._report)
+        if wal <= PAUSE_AT_BYTES:
+            self._pause_at = PAUSE_AT_BYTES
+        pause = wal > self._pause_at
+        if not pause and self._unchecked <= CHECKPOINT_AT_BYTES:
+            return None
+        self._unchecked = 0
+        done: asyncio.Future[None] = self._loop.create_future()
+        self.upkeep.submit(self._checkpoint, partial(self._checked, done))
+        if not pause:
+            return None
+        self._pause_at = wal + PAUSE_AT_BYTES  # when somebody stands in the way, not again at once
+        self._loop.call_later(PAUSE_SECONDS, settle, done, None)
+        return done
 
-    def _restarted(self, outcome: object) -> None:
+    def _checkpoint(self, connection: sqlite3.Connection) -> bool:
+        return maintenance.checkpoint(connection, self.path)
+
+    def _checked(self, done: asyncio.Future[None], outcome: object) -> None:
         if outcome is True:
-            self._restart_at = RESTART_AT_BYTES
+            self._pause_at = PAUSE_AT_BYTES
         self._report(outcome)
+        settle(done, None)
 
     def _report(self, outcome: object) -> None:
         if isinstance(outcome, BaseException):

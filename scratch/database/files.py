@@ -143,6 +143,29 @@ def make_file(path: Path) -> None:
         return
 
 
+@contextmanager
+def checkpoint_turn(path: Path) -> Iterator[bool]:
+    """Whether this caller, of all threads and processes, may make a checkpoint now; nobody else does in the block.
+
+    The lock is on the WAL, where SQLite has none of its own: it would lose those in this process when any descriptor
+    of the store's file or of ``-shm`` is closed.
+    """
+    try:
+        descriptor = os.open(side_file(path, "-wal"), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        yield False
+        return
+    try:
+        mine = True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            mine = False
+        yield mine
+    finally:
+        os.close(descriptor)
+
+
 def ask_for_check(path: Path) -> None:
     """Damage showed while the store was in use: leave a mark, for who opens it next to check all of it."""
     with suppress(OSError):

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from scratch.database.files import side_file
+from scratch.database.connection import error_code, has_no_room, retry_while_busy
+from scratch.database.files import checkpoint_turn, side_file
 from scratch.metrics import StoreMetrics
 
 EXPIRED = "SELECT entry_id, size FROM scratch_entries WHERE expires_at <= ? ORDER BY expires_at LIMIT ?"
@@ -46,8 +47,8 @@ ADD_COUNT = """
 """
 COUNTS = "SELECT name, value FROM counters"
 
-_RESTART_PATIENCE_MS = 20
-"""How long a restart of the WAL waits for writers, and then keeps them away to wait for readers, at a time."""
+_PATIENCE_SECONDS = 0.05
+"""How long a checkpoint waits for its turn to write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,33 +127,68 @@ def vacuum_step(connection: sqlite3.Connection, pages: int) -> float:
     return time.monotonic() - started
 
 
-def checkpoint(connection: sqlite3.Connection, mode: str) -> bool:
-    """Write the WAL back into the file; whether all of it could be (readers and writers can be in the way)."""
-    busy, _, _ = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
-    return not busy
+def checkpoint(connection: sqlite3.Connection, path: Path, *, truncate: bool = False) -> bool:
+    """Write the WAL back into the file; whether all of it is. Neither waits for others nor keeps them away for long.
 
-
-def restart_wal(connection: sqlite3.Connection, seconds: float, mode: str = "RESTART") -> bool:
-    """Write all of the WAL back, so that the next write begins at its start; whether nobody stood in the way.
+    Up to SQLite 3.51.2 a checkpoint that finds nothing to write back, just when a writer begins the WAL anew, takes
+    what is then written for written back: pages are lost, and the file is damaged (its "WAL-reset bug"; seen here with
+    eight writers). So of all processes only one makes a checkpoint at a time, and after a commit of its own: then there
+    is something to write back, and until that is done no writer begins anew. For the same reason SQLite makes none by
+    itself, and RESTART is not used: it goes on without the write lock when it does not get it.
 
     Args:
-        connection: One for writing, outside a transaction; it has no busy_timeout otherwise.
-        seconds: How long to wait for readers that still need the WAL, and for others that write it back.
-        mode: ``TRUNCATE`` cuts the WAL to nothing as well.
+        connection: One for writing, outside a transaction, with no or little patience.
+        path: The store.
+        truncate: Cut the WAL to nothing, too. Does nothing while others write: it would wait for the disk with the lock
+            held, and that was seen to take 5 seconds.
     """
-    deadline = time.monotonic() + seconds
-    # Else it would have to find a moment in which nobody reads or writes, and with several writers there is none.
-    connection.execute(f"PRAGMA busy_timeout={_RESTART_PATIENCE_MS}")
+    with checkpoint_turn(path) as mine:
+        if not mine:
+            return False
+        version = data_version(connection)
+        if not _commit_something(connection) or not _checkpoint(connection, "PASSIVE"):
+            return False
+        if not truncate:
+            return True
+        idle = data_version(connection) == version
+        return idle and _commit_something(connection) and _checkpoint(connection, "TRUNCATE")
+
+
+def _commit_something(connection: sqlite3.Connection) -> bool:
+    """Write the schema number where it stands; whether that could be done soon."""
     try:
-        # RESTART keeps the write lock as long as it takes, waiting for the disk included. It was seen to take 5 seconds
-        # while all other processes got StoreBusy. PASSIVE writes beside them; RESTART has only the last pages left.
-        while not (checkpoint(connection, "PASSIVE") and checkpoint(connection, mode)):
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.001)
-        return True
-    finally:
-        connection.execute("PRAGMA busy_timeout=0")
+        retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"), _PATIENCE_SECONDS)
+    except sqlite3.OperationalError as error:
+        if error_code(error) == sqlite3.SQLITE_BUSY:
+            return False
+        raise
+    try:
+        (number,) = connection.execute("PRAGMA user_version").fetchone()
+        connection.execute(f"PRAGMA user_version={number}")
+        connection.execute("COMMIT")
+    except sqlite3.OperationalError as error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        if not has_no_room(error):  # else nobody can begin the WAL anew
+            raise
+    return True
+
+
+def _checkpoint(connection: sqlite3.Connection, mode: str) -> bool:
+    busy, frames, written_back = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+    return not busy and frames == written_back
+
+
+def checkpoint_alone(connection: sqlite3.Connection) -> None:
+    """Write the WAL back and cut it, where no other process can have the file open."""
+    _checkpoint(connection, "TRUNCATE")
+
+
+def cut_wal(connection: sqlite3.Connection, path: Path, seconds: float) -> None:
+    """Write the WAL back and cut it to nothing, trying for so long."""
+    deadline = time.monotonic() + seconds
+    while wal_bytes(path) and not checkpoint(connection, path, truncate=True) and time.monotonic() < deadline:
+        time.sleep(0.001)
 
 
 def data_version(connection: sqlite3.Connection) -> int:

@@ -155,7 +155,7 @@ class GroupCommit:
         self,
         worker: Worker,
         path: Path,
-        after_commit: Callable[[int], None],
+        after_commit: Callable[[int], asyncio.Future[None] | None],
         before_commit: Callable[[], None] = lambda: None,
     ) -> None:
         self._worker = worker
@@ -221,10 +221,14 @@ class GroupCommit:
             outcomes = [outcomes] * len(group)
         for write, outcome in zip(group, outcomes, strict=True):
             settle(write.future, outcome)
+        pause: asyncio.Future[None] | None = None
         try:
-            self._after_commit(sum(write.size for write in group))
+            pause = self._after_commit(sum(write.size for write in group))
         finally:
-            self._start_group()
+            if pause is None:
+                self._start_group()
+            else:
+                pause.add_done_callback(lambda _: self._start_group())
 
 
 def _commit(
