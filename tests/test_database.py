@@ -852,7 +852,7 @@ async def test_the_wal_is_not_cut_while_others_write(store: ScratchStore, monkey
     write_back = maintenance._checkpoint
     modes: list[str] = []
 
-    def watched(connection: sqlite3.Connection, mode: str) -> bool:
+    def watched(connection: sqlite3.Connection, mode: str) -> int | None:
         modes.append(mode)
         done = write_back(connection, mode)
         with closing(sqlite3.connect(store.path, isolation_level=None)) as other:

@@ -284,6 +284,7 @@ class Database:
 
         def step(connection: sqlite3.Connection) -> int:
             self._engine.check_home()
+            self._engine.before_group()
             before, page_size = maintenance.free_pages(connection)
             if before == 0:
                 return 0

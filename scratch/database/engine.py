@@ -16,6 +16,7 @@ from typing import TypeVar
 from scratch.database import connection as opening
 from scratch.database import maintenance
 from scratch.database.connection import SecureDelete
+from scratch.database.files import wait_for_checkpoint
 from scratch.database.worker import CLOSED, GroupCommit, Worker, settle
 from scratch.errors import StoreClosed, StoreFull, StoreMissing, StoreReadOnly, WrongLoop, WrongProcess
 from scratch.metrics import Counters
@@ -27,10 +28,12 @@ CHECKPOINT_AT_BYTES = 4 * 1024 * 1024
 """After so much was written, the WAL is written back in the background."""
 _PAGES_A_GROUP = 64 * 1024
 """Bytes of a group's pages in the WAL beside the content, about: rows, indexes, counters."""
-PAUSE_AT_BYTES = 16 * 1024 * 1024
-"""From a WAL file of this size on, a write waits until all of it is written back: then it begins at the start again."""
-PAUSE_SECONDS = 0.1
-"""How long it waits for that."""
+RESTART_AT_BYTES = 16 * 1024 * 1024
+"""From a WAL file of this size on, writers wait until all of it is written back: then it begins at its start again."""
+RESTART_SECONDS = 1.0
+"""How long one tries to get there."""
+WAIT_SECONDS = 0.1
+"""How long writers wait meanwhile, each time."""
 RESERVE_BYTES = 16 * 1024 * 1024
 """Of the disk is left to others, and to the sweep: to delete anything needs room too. A sixteenth of a small disk."""
 _PLENTY_BYTES = 1024 * 1024 * 1024
@@ -55,7 +58,7 @@ class Engine:
         self.counters = Counters()
         self._save_at = time.monotonic() + SAVE_COUNTS_SECONDS
         self._unchecked = 0  # bytes written since a checkpoint was last begun, about
-        self._pause_at = PAUSE_AT_BYTES
+        self._restart_at = RESTART_AT_BYTES
         self.before_close: Callable[[sqlite3.Connection], None] | None = None
         """Run on the upkeep connection when all is written. What it raises is logged."""
         self.writer: Worker | None = None
@@ -67,7 +70,7 @@ class Engine:
             # Checkpoints and space-giving wait for the disk; on a thread of their own nobody waits with them.
             self.upkeep = Worker(connections.upkeep, path)
             self.reader = Worker(connections.reader, path)
-            self._commits = GroupCommit(self.writer, path, self._after_commit, self.check_home)
+            self._commits = GroupCommit(self.writer, path, self._after_commit, self.before_group, self.check_home)
 
     @classmethod
     async def open(cls, path: Path, *, create: bool, read_only: bool, secure_delete: SecureDelete) -> Engine:
@@ -224,37 +227,35 @@ class Engine:
         with suppress(StoreFull):
             await self.upkeep.call(self._checkpoint)
 
-    def _after_commit(self, size: int) -> asyncio.Future[None] | None:
-        """Keep the WAL small. On the loop, after each group of ``size`` bytes; returns what the next one waits for.
+    def before_group(self) -> None:
+        """On the writer's thread. A checkpoint that never catches up cannot begin the WAL anew: let it."""
+        if maintenance.wal_bytes(self.path) > RESTART_AT_BYTES:
+            wait_for_checkpoint(self.path, WAIT_SECONDS)
 
-        A checkpoint beside writers gets behind them when they never pause, and then the WAL grows on. All processes
-        that write find it as large: at some size they pause until one of them has written it back.
-        """
+    def _after_commit(self, size: int) -> None:
+        """Keep the WAL small. On the loop, after each group of ``size`` bytes."""
         assert self.upkeep is not None
         self._unchecked += size + _PAGES_A_GROUP
         wal = maintenance.wal_bytes(self.path)
-        if wal <= PAUSE_AT_BYTES:
-            self._pause_at = PAUSE_AT_BYTES
-        pause = wal > self._pause_at
-        if not pause and self._unchecked <= CHECKPOINT_AT_BYTES:
-            return None
-        self._unchecked = 0
-        done: asyncio.Future[None] = self._loop.create_future()
-        self.upkeep.submit(self._checkpoint, partial(self._checked, done))
-        if not pause:
-            return None
-        self._pause_at = wal + PAUSE_AT_BYTES  # when somebody stands in the way, not again at once
-        self._loop.call_later(PAUSE_SECONDS, settle, done, None)
-        return done
+        if wal <= RESTART_AT_BYTES:
+            self._restart_at = RESTART_AT_BYTES
+        if wal > self._restart_at:
+            self._restart_at = wal + RESTART_AT_BYTES  # when a reader stands in the way, not again at once
+            self._unchecked = 0
+            self.upkeep.submit(
+                lambda connection: maintenance.restart_wal(connection, self.path, RESTART_SECONDS), self._restarted
+            )
+        elif self._unchecked > CHECKPOINT_AT_BYTES:
+            self._unchecked = 0
+            self.upkeep.submit(self._checkpoint, self._report)
 
     def _checkpoint(self, connection: sqlite3.Connection) -> bool:
         return maintenance.checkpoint(connection, self.path)
 
-    def _checked(self, done: asyncio.Future[None], outcome: object) -> None:
+    def _restarted(self, outcome: object) -> None:
         if outcome is True:
-            self._pause_at = PAUSE_AT_BYTES
+            self._restart_at = RESTART_AT_BYTES
         self._report(outcome)
-        settle(done, None)
 
     def _report(self, outcome: object) -> None:
         if isinstance(outcome, BaseException):

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -144,11 +145,15 @@ def make_file(path: Path) -> None:
 
 
 @contextmanager
-def checkpoint_turn(path: Path) -> Iterator[bool]:
+def checkpoint_turn(path: Path, seconds: float = 0.0) -> Iterator[bool]:
     """Whether this caller, of all threads and processes, may make a checkpoint now; nobody else does in the block.
 
     The lock is on the WAL, where SQLite has none of its own: it would lose those in this process when any descriptor
     of the store's file or of ``-shm`` is closed.
+
+    Args:
+        path: The store.
+        seconds: How long to wait for it.
     """
     try:
         descriptor = os.open(side_file(path, "-wal"), os.O_RDONLY | os.O_CLOEXEC)
@@ -156,14 +161,32 @@ def checkpoint_turn(path: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        mine = True
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            mine = False
-        yield mine
+        yield _locked(descriptor, fcntl.LOCK_EX, seconds)
     finally:
         os.close(descriptor)
+
+
+def wait_for_checkpoint(path: Path, seconds: float) -> None:
+    """Wait for the end of a checkpoint that somebody makes, but not for ever."""
+    with suppress(OSError):
+        descriptor = os.open(side_file(path, "-wal"), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _locked(descriptor, fcntl.LOCK_SH, seconds)
+        finally:
+            os.close(descriptor)
+
+
+def _locked(descriptor: int, kind: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.001)
+        else:
+            return True
 
 
 def ask_for_check(path: Path) -> None:

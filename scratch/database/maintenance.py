@@ -48,7 +48,9 @@ ADD_COUNT = """
 COUNTS = "SELECT name, value FROM counters"
 
 _PATIENCE_SECONDS = 0.05
-"""How long a checkpoint waits for its turn to write."""
+"""How long a checkpoint waits for its turn, and then to commit something."""
+_NEW_FRAMES = 500
+"""A WAL of no more frames (4 MiB) has begun anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +148,34 @@ def checkpoint(connection: sqlite3.Connection, path: Path, *, truncate: bool = F
         if not mine:
             return False
         version = data_version(connection)
-        if not _commit_something(connection) or not _checkpoint(connection, "PASSIVE"):
+        if _write_back(connection) is None:
             return False
         if not truncate:
             return True
         idle = data_version(connection) == version
-        return idle and _commit_something(connection) and _checkpoint(connection, "TRUNCATE")
+        return idle and _commit_something(connection) and _checkpoint(connection, "TRUNCATE") is not None
+
+
+def restart_wal(connection: sqlite3.Connection, path: Path, seconds: float) -> bool:
+    """Write all of the WAL back and begin it anew, trying for so long; whether that was done.
+
+    Writers who see that the WAL is large wait meanwhile (:func:`wait_for_checkpoint`), without keeping anybody away.
+    """
+    deadline = time.monotonic() + seconds
+    with checkpoint_turn(path, _PATIENCE_SECONDS) as mine:
+        if not mine:
+            return False
+        # What is committed after all was written back begins anew, but where a reader still needs what was there.
+        while (frames := _write_back(connection)) is None or frames > _NEW_FRAMES:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.001)
+        return True
+
+
+def _write_back(connection: sqlite3.Connection) -> int | None:
+    """Commit something, and write all back; the frames in the WAL, or None when others were in the way."""
+    return _checkpoint(connection, "PASSIVE") if _commit_something(connection) else None
 
 
 def _commit_something(connection: sqlite3.Connection) -> bool:
@@ -174,9 +198,10 @@ def _commit_something(connection: sqlite3.Connection) -> bool:
     return True
 
 
-def _checkpoint(connection: sqlite3.Connection, mode: str) -> bool:
+def _checkpoint(connection: sqlite3.Connection, mode: str) -> int | None:
+    """The frames in the WAL when all of them are written back, else None."""
     busy, frames, written_back = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
-    return not busy and frames == written_back
+    return frames if not busy and frames == written_back else None
 
 
 def checkpoint_alone(connection: sqlite3.Connection) -> None:

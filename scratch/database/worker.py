@@ -155,13 +155,15 @@ class GroupCommit:
         self,
         worker: Worker,
         path: Path,
-        after_commit: Callable[[int], asyncio.Future[None] | None],
+        after_commit: Callable[[int], None],
+        before_group: Callable[[], None] = lambda: None,
         before_commit: Callable[[], None] = lambda: None,
     ) -> None:
         self._worker = worker
         self._path = path
         self._after_commit = after_commit
-        self._before_commit = before_commit  # on the thread; what it raises fails the group
+        self._before_group = before_group  # on the thread, as the next one
+        self._before_commit = before_commit  # what it raises fails the group
         self._waiting: deque[_Write[Any]] = deque()
         self._running = False
         self._idle: list[asyncio.Future[None]] = []
@@ -198,13 +200,16 @@ class GroupCommit:
     def _start_group(self) -> None:
         group = self._next_group()
         if group:
-            commit = partial(_commit, group, self._path, self._before_commit)
-            self._worker.submit(commit, partial(self._end_group, group))
+            self._worker.submit(partial(self._commit, group), partial(self._end_group, group))
             return
         self._running = False
         for future in self._idle:
             settle(future, None)
         self._idle.clear()
+
+    def _commit(self, group: Sequence[_Write[Any]], connection: sqlite3.Connection) -> list[object]:
+        self._before_group()
+        return _commit(group, self._path, self._before_commit, connection)
 
     def _next_group(self) -> list[_Write[Any]]:
         group: list[_Write[Any]] = []
@@ -221,14 +226,10 @@ class GroupCommit:
             outcomes = [outcomes] * len(group)
         for write, outcome in zip(group, outcomes, strict=True):
             settle(write.future, outcome)
-        pause: asyncio.Future[None] | None = None
         try:
-            pause = self._after_commit(sum(write.size for write in group))
+            self._after_commit(sum(write.size for write in group))
         finally:
-            if pause is None:
-                self._start_group()
-            else:
-                pause.add_done_callback(lambda _: self._start_group())
+            self._start_group()
 
 
 def _commit(
