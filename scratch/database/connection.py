@@ -24,6 +24,7 @@ from scratch.database.files import (
     set_aside,
     side_file,
     unreachable,
+    wait_for_checkpoint,
 )
 from scratch.database.forks import GATE
 from scratch.errors import (
@@ -58,6 +59,8 @@ INSERT INTO counters (name, value) VALUES ('since', CAST(strftime('%s', 'now') A
 APPLICATION_ID = 0x52534352  # "RSCR": tells our files from other people's
 
 BUSY_TIMEOUT_SECONDS = 5.0
+_DISK_SECONDS = 10.0
+"""So much longer when a checkpoint is under way: nobody hangs then, the disk stands still."""
 _CHECKED_AT_MOST = 16 * 1024 * 1024
 """Bytes of file that are checked in full at opening (about 10 ms)."""
 
@@ -118,9 +121,14 @@ def retry_while_busy(attempt: Callable[[], T], seconds: float | None = None) -> 
         time.sleep(random.uniform(0.0003, 0.002))  # noqa: S311 - spreads waiters, guards nothing
 
 
-def begin(connection: sqlite3.Connection) -> None:
+def begin(connection: sqlite3.Connection, path: Path) -> None:
     """Start a transaction that may write, waiting for its turn."""
-    retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"))
+    try:
+        retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"))
+    except sqlite3.OperationalError as error:
+        if error_code(error) != sqlite3.SQLITE_BUSY or not wait_for_checkpoint(path, _DISK_SECONDS):
+            raise
+        retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +341,7 @@ def _prepare_schema(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
         # The first switch takes the file for itself, for a moment; SQLite does not wait for it.
         retry_while_busy(lambda: connection.execute("PRAGMA journal_mode=WAL"))
-    begin(connection)
+    begin(connection, path)
     try:
         # another process may have been faster
         version = _schema_number(connection, path)

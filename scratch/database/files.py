@@ -166,14 +166,19 @@ def checkpoint_turn(path: Path, seconds: float = 0.0) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def wait_for_checkpoint(path: Path, seconds: float) -> None:
-    """Wait for the end of a checkpoint that somebody makes, but not for ever."""
-    with suppress(OSError):
+def wait_for_checkpoint(path: Path, seconds: float) -> bool:
+    """Wait for the end of a checkpoint that is under way, but not for ever; whether there was one."""
+    try:
         descriptor = os.open(side_file(path, "-wal"), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            _locked(descriptor, fcntl.LOCK_SH, seconds)
-        finally:
-            os.close(descriptor)
+    except OSError:
+        return False
+    try:
+        if _locked(descriptor, fcntl.LOCK_SH, 0):
+            return False
+        _locked(descriptor, fcntl.LOCK_SH, seconds)
+        return True
+    finally:
+        os.close(descriptor)
 
 
 def _locked(descriptor: int, kind: int, seconds: float) -> bool:

@@ -151,6 +151,7 @@ def checkpoint(connection: sqlite3.Connection, path: Path, *, truncate: bool = F
         if _write_back(connection) is None:
             return False
         if not truncate:
+            _commit_something(connection)  # begins the WAL anew, which waits for the disk: here, not in a put
             return True
         idle = data_version(connection) == version
         return idle and _commit_something(connection) and _checkpoint(connection, "TRUNCATE") is not None

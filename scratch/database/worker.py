@@ -241,20 +241,21 @@ def _commit(
     has failed: then the others are done again.
     """
     try:
-        return _in_transaction(connection, [write.function for write in group], before_commit)
+        return _in_transaction(connection, path, [write.function for write in group], before_commit)
     except BaseException as error:
         if len(group) == 1 or error_code(error) == sqlite3.SQLITE_BUSY:
             raise
     functions = [partial(_one, write=write, path=path) for write in group]
-    return _in_transaction(connection, functions, before_commit)
+    return _in_transaction(connection, path, functions, before_commit)
 
 
 def _in_transaction(
     connection: sqlite3.Connection,
+    path: Path,
     functions: Sequence[Callable[[sqlite3.Connection], object]],
     before_commit: Callable[[], None],
 ) -> list[object]:
-    begin(connection)
+    begin(connection, path)
     try:
         outcomes = [function(connection) for function in functions]
         before_commit()
