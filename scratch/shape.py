@@ -45,11 +45,11 @@ _TITLE = re.compile(r"<title(?:\s[^<>]{0,200})?>([^<]{0,2000})", re.IGNORECASE)
 
 _COUNTED_AT_ONCE = 4 * 1024 * 1024
 """Characters or bytes (a millisecond, without a copy)."""
-_LOG_LINES = 20
+_LOG_LINES = 10
 _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _TIME = r"\d\d:\d\d:\d\d"
 _TIMESTAMP = re.compile(
-    rf"(?:<\d{{1,3}}>)?(?:\S{{1,80}} {{1,4}}(?:\| )?)?\[?\d{{4}}[-/.]\d\d[-/.]\d\d[T ,_]{{1,2}}\d\d:\d\d"
+    rf"(?:<\d{{1,3}}>)?(?:\S{{1,80}} {{1,4}}(?:\| )?)??\[?\d{{4}}[-/.]\d\d[-/.]\d\d[T ,_]{{1,2}}\d\d:\d\d"
     rf"|(?:<\d{{1,3}}>)?\[?(?:[A-Z][a-z]{{2}},? )?{_MONTH} [ \d]\d (?:\d{{4}} )?{_TIME}"  # syslog
     rf"|\S{{1,80}} \S{{1,80}} \S{{1,80}} \[\d\d/{_MONTH}/\d{{4}}:{_TIME}"  # web servers
     rf"|\[?{_TIME}(?:[.,\]\s]|$)"

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from json import JSONEncoder
 from typing import Any, Self
 
 from scratch.content import Content, read_content
 from scratch.entries import Entry, EntryInfo
 from scratch.errors import InvalidArgument
-from scratch.jsontext import dumps
+from scratch.jsontext import encodable
 from scratch.preview import MAX_PREVIEW_BYTES, make_preview
 from scratch.tokens import estimate_tokens
 from scratch.windows import Matches, Window
@@ -47,6 +48,9 @@ INTERNAL_VERBS = OWN_VERBS | MEMORY_VERBS | {"report_progress", "tool_search"}
 _LONGEST_TOKEN = 128
 """Bytes; no vocabulary has longer ones."""
 _EXAMPLE_HANDLE = "r_" + "x" * 12  # as long as a real one
+_FRAME = 1_024
+"""Bytes; a stub has fewer beside its preview and the names of verbs."""
+_encode = JSONEncoder(ensure_ascii=False).encode
 
 
 class OwnText(str):
@@ -159,7 +163,8 @@ class Stub:
 
     def to_json(self) -> str:
         """Compact JSON."""
-        return dumps({"handle": self.handle, "preview": self.preview, "size": self.size, "note": self.note})
+        handle, preview, note = _encode(self.handle), _encode(self.preview), _encode(self.note)
+        return encodable(f'{{"handle":{handle},"preview":{preview},"size":{self.size},"note":{note}}}')
 
 
 def should_spill(observation: Observation, policy: SpillPolicy | None = None) -> SpillDecision:
@@ -209,7 +214,8 @@ def decide(observation: Observation, content: Content, policy: SpillPolicy) -> S
         return SpillDecision(spill=False, reason="under_threshold")
     else:
         reason = "over_threshold"
-    if policy.stub_must_be_smaller and content.size <= _largest_stub(policy):  # else no stub can be as large
+    # no stub can be larger than that
+    if policy.stub_must_be_smaller and content.size <= _FRAME + 32 * len(policy.verb_prefix) + policy.preview_bytes:
         stub = build_stub(_EXAMPLE_HANDLE, content, policy, already_truncated=observation.already_truncated)
         if len(stub.to_json().encode()) >= content.size:
             return SpillDecision(spill=False, reason="stub_not_smaller")
@@ -221,11 +227,6 @@ def _has_tokens(content: Content, threshold: int, policy: SpillPolicy) -> bool:
     if content.size < threshold:
         return False
     return content.size >= threshold * _LONGEST_TOKEN or policy.count_tokens(content.text(), threshold) >= threshold
-
-
-def _largest_stub(policy: SpillPolicy) -> int:
-    frame = Stub(_EXAMPLE_HANDLE, "", 2**63, _note(_EXAMPLE_HANDLE, policy))
-    return len(frame.to_json().encode()) + policy.preview_bytes
 
 
 def build_stub(handle: str, content: Content, policy: SpillPolicy, *, already_truncated: bool = False) -> Stub:

@@ -356,7 +356,7 @@ async def test_a_result_over_a_limit_is_kept(path: Path, limit: str, caplog: pyt
 BUGS: list[tuple[Any, str]] = [
     (spill_module, "make_preview"),
     (spill_module, "_note"),
-    (spill_module, "dumps"),
+    (spill_module, "encodable"),
     (capturing, "decide_without_content"),
     (capturing, "decide"),
     (capturing, "build_stub"),
