@@ -25,10 +25,10 @@ from tests.support import query
 RUN = "run-42"
 AGENT = "p0"
 POINTS = {
-    "capture": ("BEGIN", "INSERT INTO scratch_entries", "INSERT INTO scratch_chunks", "RELEASE", "COMMIT"),
-    "write": ("UPDATE", "DELETE", "INSERT INTO scratch_chunks", "RELEASE", "COMMIT"),
-    "append": ("UPDATE", "DELETE", "INSERT INTO scratch_chunks", "RELEASE", "COMMIT"),
-    "if_version": ("UPDATE", "DELETE", "INSERT INTO scratch_chunks", "RELEASE", "COMMIT"),
+    "capture": ("BEGIN", "INSERT INTO scratch_entries", "INSERT INTO scratch_chunks", "COMMIT"),
+    "write": ("UPDATE", "DELETE", "INSERT INTO scratch_chunks", "COMMIT"),
+    "append": ("UPDATE", "DELETE", "INSERT INTO scratch_chunks", "COMMIT"),
+    "if_version": ("UPDATE", "DELETE", "INSERT INTO scratch_chunks", "COMMIT"),
     "sweep": ("DELETE FROM scratch_entries", "COMMIT"),
     "vacuum": ("PRAGMA incremental_vacuum",),
     "checkpoint": ("PRAGMA wal_checkpoint",),
