@@ -12,7 +12,7 @@ from scratch.errors import InvalidArgument
 from scratch.windows import check_count
 
 BATCH_ENTRIES = 50
-BATCH_SECONDS = 0.005
+BATCH_SECONDS = 0.0015
 """A batch ends after so much time with the write lock, in which every other writer waits."""
 PAUSE_SECONDS = 0.002
 """Between two steps, so that writers of other processes get in between."""

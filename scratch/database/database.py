@@ -29,7 +29,11 @@ _PAUSE_SECONDS = 0.002
 _ERASE_SECONDS = 1.0
 """How long to wait for readers before the WAL is cut, where nothing deleted may stay in it."""
 _VACUUM_PAGES = (16, 512)
-"""The least and the most pages (128 KiB, 4 MiB) that are cut off in a step: as many as take half of a step's time."""
+"""The least and the most pages (128 KiB, 4 MiB) that are cut off in a step."""
+_VACUUM_SECONDS = 0.005
+"""A step that cuts pages off takes about so long,"""
+_VACUUM_SECONDS_BESIDE = 0.002
+"""and so long while others write: they wait."""
 
 
 class Database:
@@ -46,7 +50,8 @@ class Database:
         self.erases = erases
         """Whether nothing that was deleted may stay in the file and its WAL (``secure_delete="on"``)."""
         self._erased: int | None = None
-        self._vacuum_pages = _VACUUM_PAGES[0]
+        self._vacuum_rate = 0.0  # pages a second, in the step before
+        self._vacuum_version = 0  # of the data, then
         if erases:
             engine.before_close = self._erase_at_last
 
@@ -288,17 +293,18 @@ class Database:
             before, page_size = maintenance.free_pages(connection)
             if before == 0:
                 return 0
+            version = maintenance.data_version(connection)
+            time = _VACUUM_SECONDS if version == self._vacuum_version else _VACUUM_SECONDS_BESIDE
+            self._vacuum_version = version
+            least, most = _VACUUM_PAGES
+            pages = max(least, min(most, round(self._vacuum_rate * time)))
             try:
-                seconds = opening.retry_while_busy(lambda: maintenance.vacuum_step(connection, self._vacuum_pages))
+                seconds = opening.retry_while_busy(lambda: maintenance.vacuum_step(connection, pages))
             except sqlite3.OperationalError as error:
                 if opening.error_code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL):
                     raise
                 return 0
-            least, most = _VACUUM_PAGES
-            if seconds > _STEP_SECONDS / 2:
-                self._vacuum_pages = max(least, self._vacuum_pages // 2)
-            elif seconds < _STEP_SECONDS / 4:
-                self._vacuum_pages = min(most, self._vacuum_pages * 2)
+            self._vacuum_rate = pages / seconds
             if maintenance.wal_bytes(self.path) > CHECKPOINT_AT_BYTES:  # else a writer would have to, while others wait
                 maintenance.checkpoint(connection, self.path)
             after, _ = maintenance.free_pages(connection)

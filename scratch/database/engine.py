@@ -29,11 +29,13 @@ CHECKPOINT_AT_BYTES = 4 * 1024 * 1024
 _PAGES_A_GROUP = 64 * 1024
 """Bytes of a group's pages in the WAL beside the content, about: rows, indexes, counters."""
 RESTART_AT_BYTES = 16 * 1024 * 1024
-"""From a WAL file of this size on, writers wait until all of it is written back: then it begins at its start again."""
+"""From a WAL file of this size on, one tries again and again to write all of it back: then it begins at its start."""
 RESTART_SECONDS = 1.0
-"""How long one tries to get there."""
-WAIT_SECONDS = 0.1
-"""How long writers wait meanwhile, each time."""
+"""How long one tries."""
+WAIT_AT_BYTES = 24 * 1024 * 1024
+"""From this size on, writers wait meanwhile: else one that never catches up could go on for ever."""
+WAIT_SECONDS = 0.04
+"""How long they wait, each time."""
 RESERVE_BYTES = 16 * 1024 * 1024
 """Of the disk is left to others, and to the sweep: to delete anything needs room too. A sixteenth of a small disk."""
 _PLENTY_BYTES = 1024 * 1024 * 1024
@@ -228,8 +230,8 @@ class Engine:
             await self.upkeep.call(self._checkpoint)
 
     def before_group(self) -> None:
-        """On the writer's thread. A checkpoint that never catches up cannot begin the WAL anew: let it."""
-        if maintenance.wal_bytes(self.path) > RESTART_AT_BYTES:
+        """On the writer's thread. Let a checkpoint catch up."""
+        if maintenance.wal_bytes(self.path) > WAIT_AT_BYTES:
             wait_for_checkpoint(self.path, WAIT_SECONDS)
 
     def _after_commit(self, size: int) -> None:
