@@ -92,3 +92,10 @@ def test_both_commands_that_do_everything_are_named() -> None:
     console = "".join(blocks("console"))
     assert "$ make demo" in console
     assert "$ make test" in console
+
+
+def test_the_tests_that_hold_the_promises_are_there() -> None:
+    promises = README.partition("## What it promises")[2].partition("## How fast it is")[0]
+    files = re.findall(r"`((?:\w+/)?test_\w+\.py)`", promises)
+    assert len(files) > 10
+    assert [file for file in files if not (ROOT / "tests" / file).is_file()] == []
