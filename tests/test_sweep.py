@@ -17,6 +17,7 @@ import pytest
 from scratch import InvalidArgument, Kind, RunScratch, ScratchStore, StoreBusy, StoreClosed, StoreReadOnly, SweepReport
 from scratch.database import connection as opening
 from scratch.database import maintenance
+from scratch.database.turns import TURNS
 from scratch.sweeper.sweep import sweep
 from tests.support import Clock, add_expired, count_entries, query
 
@@ -405,13 +406,12 @@ async def test_space_is_given_back_in_bounded_steps_off_the_event_loop(
     threads: set[int] = set()
     vacuum_step = maintenance.vacuum_step
 
-    def watched(connection: sqlite3.Connection, pages: int) -> float:
-        seconds = vacuum_step(connection, pages)
+    def watched(connection: sqlite3.Connection, pages: int) -> None:
+        vacuum_step(connection, pages)
         free, page_size = maintenance.free_pages(connection)
         sizes.append(free * page_size)
         threads.add(threading.get_ident())
         assert store.path.stat().st_size <= before
-        return seconds
 
     monkeypatch.setattr(maintenance, "vacuum_step", watched)
     report = await store.sweep()
@@ -421,6 +421,30 @@ async def test_space_is_given_back_in_bounded_steps_off_the_event_loop(
     assert max(steps) <= 4 * MIB
     assert threading.get_ident() not in threads
     assert (await run.read("live")).text == "1"
+
+
+def test_the_more_pages_are_free_the_fewer_are_cut_off_at_once() -> None:
+    """Each was seen to take 240 microseconds where 130,000 were free, and 4 where it stood at the front of the list."""
+    pages = [maintenance.vacuum_pages(free, 0.0015) for free in (1, 1_000, 10_000, 130_000, 10_000_000)]
+    assert pages == [149, 120, 42, 4, 4]
+    assert maintenance.vacuum_pages(1, 1.0) == 512
+
+
+def test_who_waits_for_the_lock_hears_that_it_was_given_back() -> None:
+    waiting, woken = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        waiting.set()
+        TURNS.wait(60)
+        woken.set()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    assert waiting.wait(10)
+    while not woken.is_set() and thread.is_alive():
+        TURNS.give_way()
+    thread.join(10)
+    assert woken.is_set()
 
 
 async def test_a_new_store_can_give_space_back(store: ScratchStore, path: Path) -> None:  # C146

@@ -27,6 +27,7 @@ from scratch.database.files import (
     wait_for_checkpoint,
 )
 from scratch.database.forks import GATE
+from scratch.database.turns import TURNS
 from scratch.errors import (
     ForeignDatabase,
     SchemaTooNew,
@@ -106,7 +107,7 @@ def damaged(path: Path) -> StoreCorrupt:
 
 
 def retry_while_busy(attempt: Callable[[], T], seconds: float | None = None) -> T:
-    """Repeat ``attempt`` while another process holds the lock, for ``BUSY_TIMEOUT_SECONDS`` or ``seconds`` at most.
+    """Repeat ``attempt`` while another connection holds the lock, for ``BUSY_TIMEOUT_SECONDS`` or ``seconds`` at most.
 
     Short random waits instead of SQLite's own handler, which sleeps ever longer: with four writers and a sweeper the
     longest wait was 65 to 179 ms instead of 635 to 835.
@@ -118,7 +119,7 @@ def retry_while_busy(attempt: Callable[[], T], seconds: float | None = None) -> 
         except sqlite3.OperationalError as error:
             if error_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
                 raise
-        time.sleep(random.uniform(0.0003, 0.002))  # noqa: S311 - spreads waiters, guards nothing
+        TURNS.wait(random.uniform(0.0003, 0.002))  # noqa: S311 - spreads waiters, guards nothing
 
 
 def begin(connection: sqlite3.Connection, path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TypeVar
 from scratch.database import artifacts, maintenance, statements
 from scratch.database import connection as opening
 from scratch.database.connection import SecureDelete
-from scratch.database.engine import CHECKPOINT_AT_BYTES, Engine
+from scratch.database.engine import Engine
 from scratch.database.maintenance import Batch, CheckReport, StoreStats
 from scratch.database.statements import Limits, NewEntry
 from scratch.entries import EntryInfo, Kind, RunInfo, Scope
@@ -28,11 +29,9 @@ _PAUSE_SECONDS = 0.002
 """Between two steps, in which writers of other processes get in."""
 _ERASE_SECONDS = 1.0
 """How long to wait for readers before the WAL is cut, where nothing deleted may stay in it."""
-_VACUUM_PAGES = (16, 512)
-"""The least and the most pages (128 KiB, 4 MiB) that are cut off in a step."""
-_VACUUM_SECONDS = 0.005
-"""A step that cuts pages off takes about so long,"""
-_VACUUM_SECONDS_BESIDE = 0.002
+_VACUUM_SECONDS = 0.01
+"""A transaction that cuts pages off takes so long at most, and a step with many of them,"""
+_VACUUM_SECONDS_BESIDE = 0.0015
 """and so long while others write: they wait."""
 
 
@@ -50,8 +49,7 @@ class Database:
         self.erases = erases
         """Whether nothing that was deleted may stay in the file and its WAL (``secure_delete="on"``)."""
         self._erased: int | None = None
-        self._vacuum_rate = 0.0  # pages a second, in the step before
-        self._vacuum_version = 0  # of the data, then
+        self._vacuum_version = 0  # of the data, after the last step
         if erases:
             engine.before_close = self._erase_at_last
 
@@ -282,7 +280,7 @@ class Database:
         return await self._engine.write(lambda connection: maintenance.delete_orphans(connection, limit))
 
     async def give_back_step(self) -> int:
-        """Cut some free pages off the file, up to 4 MiB; return the bytes given back, 0 when there is nothing more.
+        """Cut free pages off the file for some milliseconds; return the bytes given back, 0 when there is nothing more.
 
         Also 0 while another process keeps the lock, or the disk has no room for the WAL: the next sweep goes on.
         """
@@ -290,27 +288,26 @@ class Database:
         def step(connection: sqlite3.Connection) -> int:
             self._engine.check_home()
             self._engine.before_group()
-            before, page_size = maintenance.free_pages(connection)
-            if before == 0:
+            free, page_size = maintenance.free_pages(connection)
+            if free == 0:
                 return 0
+            before = maintenance.all_pages(connection)
             version = maintenance.data_version(connection)
-            time = _VACUUM_SECONDS if version == self._vacuum_version else _VACUUM_SECONDS_BESIDE
+            seconds = _VACUUM_SECONDS if version == self._vacuum_version else _VACUUM_SECONDS_BESIDE
             self._vacuum_version = version
-            least, most = _VACUUM_PAGES
-            pages = max(least, min(most, round(self._vacuum_rate * time)))
+            pages = maintenance.vacuum_pages(free, seconds)
+            deadline = time.monotonic() + seconds
             try:
-                seconds = opening.retry_while_busy(lambda: maintenance.vacuum_step(connection, pages))
+                while free and time.monotonic() < deadline:
+                    opening.retry_while_busy(lambda: maintenance.vacuum_step(connection, pages))
+                    free, _ = maintenance.free_pages(connection)
             except sqlite3.OperationalError as error:
                 if opening.error_code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL):
                     raise
-                return 0
-            self._vacuum_rate = pages / seconds
-            if maintenance.wal_bytes(self.path) > CHECKPOINT_AT_BYTES:  # else a writer would have to, while others wait
-                maintenance.checkpoint(connection, self.path)
-            after, _ = maintenance.free_pages(connection)
-            return max(0, before - after) * page_size
+            return max(0, before - maintenance.all_pages(connection)) * page_size
 
         given_back = await self._engine.maintain(step)
+        self._engine.after_commit(given_back)
         self.counters.values["bytes_given_back"] += given_back
         return given_back
 

@@ -72,7 +72,7 @@ class Engine:
             # Checkpoints and space-giving wait for the disk; on a thread of their own nobody waits with them.
             self.upkeep = Worker(connections.upkeep, path)
             self.reader = Worker(connections.reader, path)
-            self._commits = GroupCommit(self.writer, path, self._after_commit, self.before_group, self.check_home)
+            self._commits = GroupCommit(self.writer, path, self.after_commit, self.before_group, self.check_home)
 
     @classmethod
     async def open(cls, path: Path, *, create: bool, read_only: bool, secure_delete: SecureDelete) -> Engine:
@@ -234,8 +234,8 @@ class Engine:
         if maintenance.wal_bytes(self.path) > WAIT_AT_BYTES:
             wait_for_checkpoint(self.path, WAIT_SECONDS)
 
-    def _after_commit(self, size: int) -> None:
-        """Keep the WAL small. On the loop, after each group of ``size`` bytes."""
+    def after_commit(self, size: int) -> None:
+        """Keep the WAL small. On the loop, when about ``size`` bytes were written."""
         assert self.upkeep is not None
         self._unchecked += size + _PAGES_A_GROUP
         wal = maintenance.wal_bytes(self.path)
@@ -260,7 +260,7 @@ class Engine:
         self._report(outcome)
 
     def _report(self, outcome: object) -> None:
-        if isinstance(outcome, BaseException):
+        if isinstance(outcome, BaseException) and not isinstance(outcome, StoreClosed):  # closing makes the last one
             logger.error("a checkpoint of %s failed; a later write tries again", self.path.name, exc_info=outcome)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from scratch.database.connection import error_code, has_no_room, retry_while_busy
 from scratch.database.files import checkpoint_turn, side_file
+from scratch.database.turns import TURNS
 from scratch.metrics import StoreMetrics
 
 EXPIRED = "SELECT entry_id, size FROM scratch_entries WHERE expires_at <= ? ORDER BY expires_at LIMIT ?"
@@ -51,6 +52,11 @@ _PATIENCE_SECONDS = 0.05
 """How long a checkpoint waits for its turn, and then to commit something."""
 _NEW_FRAMES = 500
 """A WAL of no more frames (4 MiB) has begun anew."""
+_CUT_SECONDS = (10e-6, 2.5e-9)
+"""To cut a page off takes so long, and so long for each free one: SQLite goes through their list for the page at the
+end of the file. That is the worst; where it stands at the front of the list the second part is nothing."""
+_CUT_PAGES = (4, 512)
+"""The least and the most pages (32 KiB, 4 MiB) that are cut off in a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +127,24 @@ def free_pages(connection: sqlite3.Connection) -> tuple[int, int]:
     return pages, size
 
 
-def vacuum_step(connection: sqlite3.Connection, pages: int) -> float:
-    """Take up to ``pages`` free pages off the end of the file; return the seconds it took. Outside a transaction."""
-    started = time.monotonic()
+def all_pages(connection: sqlite3.Connection) -> int:
+    """How many pages the file has."""
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    return int(pages)
+
+
+def vacuum_pages(free: int, seconds: float) -> int:
+    """How many pages can be taken off the end of the file in so long at worst, when so many are free."""
+    base, each = _CUT_SECONDS
+    least, most = _CUT_PAGES
+    return max(least, min(most, int(seconds / (base + each * free))))
+
+
+def vacuum_step(connection: sqlite3.Connection, pages: int) -> None:
+    """Take up to ``pages`` free pages off the end of the file. Outside a transaction."""
     # execute() would free one page: it stops at the statement's first row
     connection.executescript(f"PRAGMA incremental_vacuum({pages})")
-    return time.monotonic() - started
+    TURNS.give_way()
 
 
 def checkpoint(connection: sqlite3.Connection, path: Path, *, truncate: bool = False) -> bool:
@@ -196,6 +214,8 @@ def _commit_something(connection: sqlite3.Connection) -> bool:
             connection.execute("ROLLBACK")
         if not has_no_room(error):  # else nobody can begin the WAL anew
             raise
+    finally:
+        TURNS.give_way()
     return True
 
 
