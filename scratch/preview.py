@@ -11,7 +11,6 @@ from bisect import bisect_right
 from json import JSONEncoder
 
 from scratch.content import BINARY, Content
-from scratch.shape import json_shape, text_shape
 
 MAX_PREVIEW_BYTES = 1_024
 _SAMPLE = 2 * MAX_PREVIEW_BYTES
@@ -37,6 +36,8 @@ def make_preview(content: Content, *, limit: int = MAX_PREVIEW_BYTES, already_tr
         limit: Bytes.
         already_truncated: The tool had cut the content; the preview says so.
     """
+    from scratch.shape import json_shape, text_shape  # noqa: PLC0415 - its patterns: only who spills needs them
+
     first = "[the tool had already cut this output]\n" if already_truncated else ""
     if content.media_type == BINARY:
         assert isinstance(content.body, bytes)
