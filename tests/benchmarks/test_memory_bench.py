@@ -43,7 +43,7 @@ def test_memory(folder: Path) -> None:
 
 
 def test_import(tmp_path: Path) -> None:
-    """From bytecode, as it is where pip has put it; an editable installation may have none, or be told to write none."""
+    """From bytecode, as where pip has put it; an editable installation may have none, or be told to write none."""
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     times: dict[str, list[float]] = {program: [] for program in PROGRAMS}
